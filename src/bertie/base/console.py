@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -90,6 +90,11 @@ def info_once(text: str) -> None:
 def plural(count: int, what: str) -> str:
     """Return a count with its noun: "1 epoch", "2 epochs"."""
     return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def scores(values: Mapping[str, float]) -> str:
+    """Return scores for people: "accuracy 0.9125, f1 0.8931"."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 
 def percent(share: float) -> str:

@@ -59,21 +59,8 @@ GROUPS = {
     },
 }
 VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
-READ_MODELS = {
-    *(
-        "pretrain",
-        "finetune",
-        "glue",
-        "lab",
-        "evaluate",
-        "predict",
-        "embed",
-        "fill-mask",
-        "likelihood",
-        "minimal-pairs",
-    ),
-    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "verify", "inspect", "prune-heads"),
-}
+_USES = ("Use a model", "Put it into production", "Look inside a model")
+READ_MODELS = {"pretrain", "finetune", "glue", "lab", *(verb for name in _USES for verb in GROUPS[name])} - {"score"}
 """Verbs that take a model. They have the flags of `flags.Reading`."""
 
 

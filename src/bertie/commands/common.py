@@ -11,6 +11,7 @@ from typing import IO, Any, Literal
 
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError
+from bertie.commands.flags import JsonResult
 from bertie.corpus.executors import Executor, make_executor
 
 
@@ -54,7 +55,7 @@ def print_lines(
     unit: str,
     noun: str,
     file: IO[str] | None = None,
-) -> dict[str, Any]:
+) -> JsonResult:
     """Print one JSON object for each result, in place of a `UserError` its message.
 
     Args:

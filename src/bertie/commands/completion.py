@@ -11,7 +11,7 @@ import shtab
 
 from bertie import __version__
 from bertie.commands import USUAL, VERBS
-from bertie.commands.flags import Positional, variants
+from bertie.commands.flags import JsonResult, Positional, variants
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -25,7 +25,7 @@ class Args:
     bash, _bertie in a folder of $fpath for zsh, ~/.config/fish/completions/bertie.fish for fish."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     print(script(args.shell))
     return {"shell": args.shell, "verbs": len(VERBS)}
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
 from bertie.checkpoints.model_card import CardFacts
 from bertie.commands.common import selected
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.convert.export import ExportPrecision, ExportTarget, convert
 
 
@@ -43,7 +42,7 @@ class Args:
     """Facts for the model card, in place of those in the source's."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     options = selected(args, "precision", "data", "calibration", "max_loss", "push", "public", "card")
     result = convert(args.run, args.out, args.to, **options)
     equal = sum(compared["verdict"] == "equal" for compared in result["compared"])

@@ -10,7 +10,7 @@ from bertie.base import config, console
 from bertie.base.errors import UsageError
 from bertie.checkpoints.read import read_checkpoint
 from bertie.commands import score
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.tasks import AnyTask
 from bertie.tasks.inspect_data import inspect_data, kinds_that_read, lines_of
 
@@ -40,7 +40,7 @@ def defaults(kind: str) -> dict[str, Any]:
     raise UsageError(f"unknown task or file {kind!r}; tasks: {', '.join(config.kinds(AnyTask))}")
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     tokenizer = read_checkpoint(args.model).tokenizer if args.model else None
     result = inspect_data(args.task, args.file, tokenizer=tokenizer)
     for line in lines_of(result):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.commands.common import STRIP_ACCENTS, KeepAccents
+from bertie.commands.flags import JsonResult
 from bertie.demo.main import demo
 
 
@@ -26,5 +26,5 @@ class Args:
     """Strip or keep accents. By default, the text decides, as in `bertie tokenizer train`."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     return demo(args.out, args.corpus, args.scale, STRIP_ACCENTS[args.keep_accents])

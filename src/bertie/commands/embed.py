@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from bertie.base import console
 from bertie.base.errors import UsageError
 from bertie.commands.common import require_one_input, selected
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.examples.unlabeled import UnlabeledReader
 from bertie.model.heads.layer_selection import Fixed
@@ -58,7 +58,7 @@ class Args:
     how: Flat[ModelOptions] = ModelOptions()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     require_one_input(args.texts, args.input)
     unit = _unit(args)
     with shared_work(args) as share:

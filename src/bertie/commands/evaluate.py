@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import console
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.predict.load import load, read_task
 from bertie.predict.shared import shared
@@ -39,14 +39,14 @@ def defaults(run: str) -> dict[str, Any]:
     return {"task": read_task(run)}
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     with shared_work(args) as share:
         model = shared(load(args.run, task=args.task, **vars(args.how)), share)
         if not share.first:
             model.predict([])
             return {}
         result = model.evaluate(args.data, args.strict, args.out)
-    console.result(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
+    console.result(console.scores(result["scores"]))
     if args.out:
         console.info(f"report: {args.out / PAGE}")
     return result

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UsageError
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.fill_mask import Filling, WordSearch
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
@@ -48,7 +47,7 @@ class Args:
     """Language of the text, for a model with language embeddings; empty: the first one that the model knows."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     searches = (args.whole_words or args.joint) and not args.candidates
     for flag, is_idle in {
         "--whole-words": args.whole_words and args.candidates,
@@ -64,7 +63,7 @@ def run(args: Args) -> dict[str, Any]:
     return result
 
 
-def _result(predictor: Predictor, args: Args) -> dict[str, Any]:
+def _result(predictor: Predictor, args: Args) -> JsonResult:
     if args.candidates:
         groups = predictor.score_candidates(args.text, args.candidates, args.joint)
         return _joint(groups[0][: args.top_k]) if args.joint else _single(groups)
@@ -81,7 +80,7 @@ def _result(predictor: Predictor, args: Args) -> dict[str, Any]:
     return {"masks": [[asdict(token) for token in position] for position in predictions]}
 
 
-def _single(groups: list[list[Filling]]) -> dict[str, Any]:
+def _single(groups: list[list[Filling]]) -> JsonResult:
     """Print the fillings of each mask on a line, and return them for JSON."""
     for group in groups:
         console.result("  ".join(f"{printable(filling.words[0])} {_number(filling)}" for filling in group))
@@ -90,7 +89,7 @@ def _single(groups: list[list[Filling]]) -> dict[str, Any]:
     }
 
 
-def _joint(fillings: list[Filling]) -> dict[str, Any]:
+def _joint(fillings: list[Filling]) -> JsonResult:
     """Print each filling of all masks on a line, and return them for JSON."""
     for filling in fillings:
         console.result(f"{' … '.join(map(printable, filling.words))}  {_number(filling)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import config, console
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.finetuning.finetune import finetune_on_ranks
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.training.distributed import process_group
@@ -41,13 +41,13 @@ def defaults(name: str) -> dict[str, Any]:
     return {"recipe": config.load(FinetuneConfig, name, "finetune")}
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     started = time.monotonic()
     with process_group() as ranks:
         outcome = finetune_on_ranks(ranks, args.recipe, args.train, args.dev, args.model, args.out, args.threads)
     if outcome is None:  # only the first rank reports
         return {}
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in outcome.scores.items())
+    scores = console.scores(outcome.scores)
     result = {"run": str(args.out), "scores": outcome.scores, "seconds": round(time.monotonic() - started, 3)}
     if outcome.sweep is None:
         console.info(f"{args.out}: {scores}")

@@ -21,6 +21,8 @@ from bertie.commands import READ_MODELS, USUAL, module
 T = TypeVar("T")
 Positional = Annotated[T, "positional"]  # an argument without a flag
 Flat = Annotated[T, "flat"]  # a group of flags without a prefix
+JsonResult = dict[str, Any]
+"""The result of a verb, which `--json` prints."""
 VALUE_NAMES = {Path: "PATH", int: "INT", float: "FLOAT", str: "STR"}
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.predict.generation import Generation
 from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
@@ -30,7 +29,7 @@ class Args:
     """Language of the text, for a model with language embeddings; empty: the first one that the model knows."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     predictor = load(args.run, language=args.language)
     texts = predictor.generate(args.prompt, args.how)
     tell_generator(predictor.model)

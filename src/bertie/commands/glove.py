@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bertie.commands.flags import Flat
+from bertie.commands.flags import Flat, JsonResult
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.glove import GloveConfig, glove
 
@@ -25,5 +24,5 @@ class Args:
     shard_cache: Flat[ShardCache] = ShardCache()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     return glove(args.data, args.out, args.settings, threads=args.threads, cache=args.shard_cache)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.commands.common import selected
 from bertie.commands.finetune import defaults as defaults
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.finetuning.glue import glue
 from bertie.finetuning.recipe import FinetuneConfig
 
@@ -46,7 +45,7 @@ class Args:
     """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     started = time.monotonic()
     options = selected(args, "tasks", "from_mnli", "threads")
     result = glue(args.folder, args.model, args.out, args.recipe, **options)

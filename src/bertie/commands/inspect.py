@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.inspect.inspect import PAGE, Inspection, inspect_model
 
 
@@ -25,7 +24,7 @@ class Args:
     """Language of the texts, for a model with language embeddings; empty: the language of fine-tuning, or else the first one."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     result = inspect_model(args.run, args.inspection, args.out, language=args.language)
     for line in result["summary"]:
         console.result(line)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UserError
 from bertie.commands.common import selected
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.lab.lab import run_lab
 from bertie.lab.launchers import Work
 
@@ -37,7 +36,7 @@ class Args:
     work: Flat[Work] = Work()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     options = selected(args, "seeds", "work")
     result = run_lab(args.config, args.data, args.out, **options, steps=args.steps or "", dry=args.dry_run)
     if failed := result.get("failed"):

@@ -10,7 +10,7 @@ from typing import Any
 from bertie.base import console, storage
 from bertie.base.errors import UsageError, raise_error
 from bertie.commands.common import print_lines, require_one_input, require_stdout
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.examples.unlabeled import UnlabeledReader
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.load import load
@@ -47,7 +47,7 @@ class Args:
     """Fail at the first text that cannot be scored, instead of printing {"error": …} for it."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     require_one_input(args.texts, args.input)
     stdout = None if args.out else require_stdout("likelihoods")
     if args.out and args.out.suffix != ".jsonl":

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
 from bertie.base.console import percent
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.minimal_pairs import minimal_pairs
 
 
@@ -33,7 +32,7 @@ class Args:
     """Language of the texts, for a model with language embeddings; empty: the first one that the model knows."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     result = minimal_pairs(args.run, args.files, args.out, within_word=args.within_word, language=args.language)
     width = max(len(group["name"]) for group in result["groups"])
     for group in result["groups"]:

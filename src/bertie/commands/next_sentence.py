@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bertie.base import console
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.load import load
 from bertie.predict.sentence_pairs import pair_objective
 
@@ -29,7 +28,7 @@ class Args:
     """The second text."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     predictor = load(args.run)
     [probability] = predictor.next_sentence([(args.a, args.b)]).tolist()
     objective = pair_objective(predictor.folder)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bertie.commands.common import selected
-from bertie.commands.flags import Flat
+from bertie.commands.flags import Flat, JsonResult
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.budget_plan import Device, plan
 
@@ -28,6 +27,6 @@ class Args:
     shard_cache: Flat[ShardCache] = ShardCache()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     options = selected(args, "device", "utilization", "threads")
     return plan(args.data, args.budget, **options, cache=args.shard_cache)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base.errors import UsageError, raise_error
 from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.evaluate import defaults as defaults
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.predict.load import load
 from bertie.predict.shared import shared
@@ -45,7 +44,7 @@ class Args:
     how: Flat[ModelOptions] = ModelOptions()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     require_one_input(args.text, args.input)
     if args.one_example and not args.text:
         raise UsageError("--one-example applies to texts: remove it, or --input")

@@ -9,7 +9,7 @@ from typing import Any
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError
 from bertie.commands.common import ExecutorOptions, selected
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.corpus.document_blocks import Filters
 from bertie.corpus.prepare import prepare
 from bertie.corpus.readers import ReaderOptions
@@ -41,7 +41,7 @@ class Args:
     work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     if args.check:
         if args != Args(check=args.check):
             raise UsageError("--check reads existing shards: remove the other arguments")
@@ -67,7 +67,7 @@ def run(args: Args) -> dict[str, Any]:
     return _summary(args.out, manifest)
 
 
-def _summary(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+def _summary(folder: Path, manifest: dict[str, Any]) -> JsonResult:
     """Return the part of the manifest that `--json` prints."""
     names = ("splits", "documents", "bytes", "skipped", "filtered", "duplicates", "empty", "characters")
     return {"shards": str(folder), **{name: manifest.get(name) for name in (*names, "unknown_characters")}}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import config, console
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.recipe import PretrainConfig
 
@@ -38,7 +38,7 @@ def defaults(name: str) -> dict[str, Any]:
     return {"recipe": config.load(PretrainConfig, name, "pretrain")}
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     from bertie.base import runtime
     from bertie.pretraining.dry_run import dry_run  # here, so that --help is quick
     from bertie.pretraining.pretrain import pretrain_since
@@ -51,6 +51,6 @@ def run(args: Args) -> dict[str, Any]:
     if not result:  # only the first rank reports
         return result
     last = result["eval"]
-    measures = [f"{name} {last[name]:.4f}" for name in last if name.endswith(("_loss", "_accuracy"))]
-    console.info(f"{args.out}: held-out " + ", ".join(measures))
+    measures = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
+    console.info(f"{args.out}: held-out {console.scores(measures)}")
     return result

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
 from bertie.commands.common import selected
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.inspect.heads.prune import parse_heads, prune_heads
 
 
@@ -41,7 +40,7 @@ class Args:
     """Random seed of the masks and of the sample."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     options = selected(args, "lowest", "text", "text_column", "task_data", "loss_tokens", "seed")
     result = prune_heads(args.run, args.out, heads=parse_heads(args.heads), **options)
     names = ", ".join(f"{layer}.{head}" for layer, head in result["heads"])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.training.compare import compare
 
 
@@ -21,11 +20,11 @@ class Args:
     """Output file, an HTML page."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     result = compare(args.runs, args.out)
     for entry in result["runs"]:
         scores = {name: value for name, value in (entry["eval"] or {}).items() if value is not None}
-        measures = ", ".join(f"{name} {scores[name]:.4f}" for name in scores if name.endswith(("_loss", "_accuracy")))
+        measures = console.scores({name: scores[name] for name in scores if name.endswith(("_loss", "_accuracy"))})
         at_step = f"at step {entry['eval']['step']:,}: " if scores and scores["step"] < entry["step"] else ""
         progress = f"step {entry['step']:,}, {entry['tokens']:,} tokens"
         console.result(f"{entry['run']}: {progress}, {at_step}{measures or 'not evaluated yet'}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import config, console
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.tasks import AnyTask
 from bertie.tasks.scoring import score
 
@@ -40,8 +40,8 @@ def defaults(kind: str) -> dict[str, Any]:
     return {"task": config.build(AnyTask, {"kind": kind}, "task")}
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     odds, threshold = args.null_odds, args.null_threshold
     result = score(args.task, args.data, args.predictions, null_odds=odds, null_threshold=threshold, strict=args.strict)
-    console.result(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
+    console.result(console.scores(result["scores"]))
     return result

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.examples.unlabeled import UnlabeledReader
 from bertie.predict.embed import TextUnit
@@ -40,7 +39,7 @@ class Args:
     how: Flat[ModelOptions] = ModelOptions()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     predictor = load(args.run, **vars(args.how))
     nearest = search(predictor, args.file, args.query, args.top_k, args.unit, source=args.source, vectors=args.vectors)
     for hit in nearest:

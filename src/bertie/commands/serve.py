@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UsageError, install
 from bertie.base.threads import use_one_tokenizer_thread
 from bertie.commands.common import selected
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
@@ -60,7 +59,7 @@ class Args:
     limits: Flat[Limits] = Limits()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     try:
         from bertie.serve.keys import ApiKeys
         from bertie.serve.logs import JsonLog

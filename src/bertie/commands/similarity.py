@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UsageError
 from bertie.commands.common import print_lines, require_one_input, require_stdout
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.examples.reader import Reader
 from bertie.examples.texts import LabeledTexts
@@ -40,7 +39,7 @@ class Args:
     how: Flat[ModelOptions] = ModelOptions()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     require_one_input(args.texts, args.input)
     if len(args.texts) == 1:
         raise UsageError("give at least two texts")
@@ -50,7 +49,7 @@ def run(args: Args) -> dict[str, Any]:
     if args.input:
         require_stdout("similarities")
         pairs = Reader(LabeledTexts(args.text, args.text_pair, paired=True)).stream(args.input)
-        similarities = pair_similarities(predictor, pairs, unit.pooling, unit.layers, unit.prompt_name)
+        similarities = pair_similarities(predictor, pairs, unit)
         return print_lines(similarities, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
     rows = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name).tolist()
     digits = len(str(len(args.texts)))

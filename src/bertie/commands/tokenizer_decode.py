@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base.errors import UsageError
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.tokenizers.tokenizer import Tokenizer
 
 
@@ -21,7 +20,7 @@ class Args:
     """Token ids."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     if not args.ids:
         raise UsageError("bertie tokenizer decode lacks IDS: give at least one id after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)

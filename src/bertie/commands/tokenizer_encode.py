@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base.errors import UsageError
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import encode
 
@@ -23,7 +22,7 @@ class Args:
     """Texts; each argument is one text."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     if not args.text:
         raise UsageError("bertie tokenizer encode lacks TEXT: give at least one text after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)

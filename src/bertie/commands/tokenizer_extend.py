@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.commands.common import ExecutorOptions
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.tokenizer_train import report_tokenizer
 from bertie.corpus.readers import ReaderOptions
 from bertie.corpus.vocabulary import extend_tokenizer
@@ -32,7 +31,7 @@ class Args:
     work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     flags = {"add": args.add, "min_frequency": args.min_frequency}
     old = Tokenizer.load(args.tokenizer)
     new = extend_tokenizer(old, args.text, args.out, reader_options=args.reading, executor=args.work.build(), **flags)

@@ -10,7 +10,7 @@ from typing import Any
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError
 from bertie.commands.common import ExecutorOptions
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.corpus import coverage
 from bertie.corpus.readers import ReaderOptions
 from bertie.corpus.vocabulary import count_words
@@ -41,7 +41,7 @@ ROWS = {  # title of a row: key and format of the value
 }
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     if not 1 <= len(args.tokenizers) <= 2:
         raise UsageError(f"got {len(args.tokenizers)} tokenizers: give one, or two to compare")
     loaded = [Tokenizer.load(folder) for folder in args.tokenizers]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from bertie.base import console, storage
 from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents, selected
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.corpus.readers import ReaderOptions
 from bertie.corpus.vocabulary import REPORT, train_tokenizer
 from bertie.corpus.word_counts import MAX_UNIQUE_WORDS
@@ -60,7 +60,7 @@ class Args:
     work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     names = ("algorithm", "vocab_size", "criterion", "alphabet_limit", "max_word_length", "min_frequency", "unused")
     tokenizer = train_tokenizer(
         args.text,
@@ -76,7 +76,7 @@ def run(args: Args) -> dict[str, Any]:
     return report_tokenizer(args.out, tokenizer.size, tokenizer.fingerprint)
 
 
-def report_tokenizer(out: Path, size: int, fingerprint: str) -> dict[str, Any]:
+def report_tokenizer(out: Path, size: int, fingerprint: str) -> JsonResult:
     """Report a tokenizer that was written to `out`, and return its JSON result."""
     console.info(f"{out}: {size:,} entries")
     report = storage.read_json(out / REPORT)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UserError
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.convert.verify import Library, verify
 
 
@@ -21,7 +20,7 @@ class Args:
     """Library that loads the folder, too. Tokens, vectors and predictions are compared."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     verdict = verify(args.run, args.against)
     for line in verdict.lines():
         console.result(line)

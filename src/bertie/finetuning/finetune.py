@@ -228,7 +228,7 @@ def _one(
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
         console.warn(_failed_run_warning(config, tuned.steps))
     of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
-    return tuned, scores, f"On {of} dev examples: {_format_scores(scores)}.", None
+    return tuned, scores, f"On {of} dev examples: {console.scores(scores)}.", None
 
 
 def _scored_apart(task: Task) -> bool:
@@ -275,7 +275,7 @@ def _several(
         total = console.plural(len(done.results), "run")
         console.warn(f"{done.failed} of {total} failed{also_best}: no better than a constant prediction")
     half = f"on the selection half of the dev examples ({best.selection_scores[done.metric]:.4f})"
-    selected = f"Selected by {done.metric} {half}; on the report half: {_format_scores(best.report_scores)}."
+    selected = f"Selected by {done.metric} {half}; on the report half: {console.scores(best.report_scores)}."
     return tuned, best.report_scores, f"The best of {len(done.results)} runs. {selected}", done
 
 
@@ -329,7 +329,3 @@ def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, ru
     done = read_sweep(run.path) if len(expand_grid(config)) > 1 else None
     scores = storage.read_json(run.path / SCORES)
     return Finetuned(model, task, checkpoint.tokenizer, config.max_length, scores, [], run.path, done)
-
-
-def _format_scores(scores: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())

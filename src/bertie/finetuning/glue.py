@@ -212,7 +212,7 @@ def _packed(out: Path) -> list[str]:
 def _print_table(result: dict[str, Any]) -> None:
     console.result(f"{'GLUE, dev':10}{'score':>8}")
     for name, scores in result["scores"].items():
-        metrics = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
+        metrics = console.scores(scores)
         console.result(f"{name:10}{statistics.fmean(scores.values()):8.4f}  {metrics}")
     absent = [task.folder for task in TASKS if task.name not in result["tasks"]]
     without = f", without {', '.join(absent)}" if absent else ""

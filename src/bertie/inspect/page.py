@@ -10,7 +10,6 @@ import base64
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from html import escape
 from importlib import resources
@@ -22,14 +21,15 @@ from bertie.base.console import percent, plural
 from bertie.base.report import Page
 from bertie.inspect.heads.measures import measures
 from bertie.inspect.heads.sentences import SENTENCE_TABLE, Sentence
-from bertie.inspect.tables import InputFindings, Table
+from bertie.inspect.tables import InputFacts, InputFindings, TableRow, Tables
 
 FIRST_RELATIONS = ("obj", "dobj", "nsubj", "det")  # the map starts with the first of these that the treebank has
 STYLES = ("page.css", "drawing.css")
+DrawnData = dict[str, Any]
 SCRIPTS = ("1_draw.js", "2_attention.js", "3_heads.js", "4_main.js")
 
 
-def inspection_page(about: dict[str, Any], parts: Many[InputFindings], sentences: Many[Sentence]) -> str:
+def inspection_page(about: InputFacts, parts: Many[InputFindings], sentences: Many[Sentence]) -> str:
     """Return inspect.html.
 
     Args:
@@ -51,7 +51,7 @@ def inspection_page(about: dict[str, Any], parts: Many[InputFindings], sentences
     return page.html()
 
 
-def page_data(about: dict[str, Any], tables: Mapping[str, Table], sentences: Many[Sentence]) -> dict[str, Any]:
+def page_data(about: InputFacts, tables: Tables, sentences: Many[Sentence]) -> DrawnData:
     """Return what the scripts draw. Attention is rounded to 1/255, and goes into the page as base64."""
     of_heads = measures(tables)
     relations = [measure.relation for measure in of_heads]
@@ -65,7 +65,7 @@ def page_data(about: dict[str, Any], tables: Mapping[str, Table], sentences: Man
     }
 
 
-def _distances(tables: Mapping[str, Table], heads: int) -> dict[str, Any] | None:
+def _distances(tables: Tables, heads: int) -> DrawnData | None:
     if "distances" not in tables:
         return None
     columns = tables["distances"].plain()
@@ -78,7 +78,7 @@ def _distances(tables: Mapping[str, Table], heads: int) -> dict[str, Any] | None
     }
 
 
-def _sentence(sentence: Sentence) -> dict[str, Any]:
+def _sentence(sentence: Sentence) -> DrawnData:
     attention = np.rint(255 * sentence.attention).astype(np.uint8)
     encoded = base64.b64encode(attention.tobytes()).decode("ascii")
     return {
@@ -87,7 +87,7 @@ def _sentence(sentence: Sentence) -> dict[str, Any]:
     }
 
 
-def _intro(about: dict[str, Any], parts: Many[InputFindings]) -> str:
+def _intro(about: InputFacts, parts: Many[InputFindings]) -> str:
     counts = {"text": "texts", "treebank": "sentences", "coreference": "texts"}
     inputs = [
         f"{part.facts[counts[part.name]]:,} {counts[part.name]} of {part.facts['file']}"
@@ -99,7 +99,7 @@ def _intro(about: dict[str, Any], parts: Many[InputFindings]) -> str:
     return f"{size}{read}. bertie {about['bertie']}."
 
 
-def _workbench(data: dict[str, Any]) -> str:
+def _workbench(data: DrawnData) -> str:
     """Return the elements that the scripts fill, with the data."""
     shown = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     parts = [f'<script type="application/json" id="data">{shown}</script>']
@@ -111,7 +111,7 @@ def _workbench(data: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _panel(data: dict[str, Any]) -> str:
+def _panel(data: DrawnData) -> str:
     similar = '<p id="similar"></p>' if data["plan"] else ""
     distances = _figure("distances", _DISTANCES) if data["distances"] else ""
     return f'<div class="panel" aria-live="polite"><h3 id="head-title"></h3>{similar}<div id="numbers"></div>{distances}</div>'
@@ -153,10 +153,10 @@ GAIN = "Gain (points)"  # the interval is in points, too
 FEWEST_WORDS = 50  # relations with fewer words are only in tables/
 CURVES = 6  # layers that are drawn by step: as many as there are colors
 FEWEST_CHECKPOINTS = 3  # fewer checkpoints are drawn as other models are
-TableRows = list[dict[str, Any]]
+TableRows = list[TableRow]
 
 
-def _add_relations(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_relations(page: Page, tables: Tables) -> None:
     """Add the best head for every frequent relation."""
     page.heading("Relations")
     page.paragraph(
@@ -178,7 +178,7 @@ def _add_relations(page: Page, tables: Mapping[str, Table]) -> None:
     page.table(header, cells)
 
 
-def _add_coreference(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_coreference(page: Page, tables: Tables) -> None:
     """Add the best head for every type of mention."""
     page.heading("Coreference")
     page.paragraph(
@@ -194,15 +194,15 @@ def _add_coreference(page: Page, tables: Mapping[str, Table]) -> None:
     page.table(header, cells)
 
 
-def _shares(row: dict[str, Any]) -> tuple[str, str]:
+def _shares(row: TableRow) -> tuple[str, str]:
     return percent(row["held_out_accuracy"]), percent(row["held_out_baseline"])
 
 
-def _head(row: dict[str, Any]) -> str:
+def _head(row: TableRow) -> str:
     return f"{row['held_out_layer']}.{row['held_out_head']}"
 
 
-def _gain(row: dict[str, Any]) -> tuple[str, str]:
+def _gain(row: TableRow) -> tuple[str, str]:
     """Return the gain in points, and its interval."""
     gain, low, high = (row[f"held_out_{name}"] for name in ("gain", "gain_low", "gain_high"))
     interval = "–" if low is None else f"{_signed(100 * low, '.1f')} to {_signed(100 * high, '.1f')}"
@@ -213,7 +213,7 @@ def _signed(value: float, digits: str) -> str:
     return f"{value:+{digits}}".replace("-", "−")
 
 
-def _add_layers(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_layers(page: Page, tables: Tables) -> None:
     """Add anisotropy and similarity of the layers."""
     page.heading("Layers")
     page.paragraph(
@@ -260,7 +260,7 @@ def _steps(models: dict[str, TableRows]) -> dict[str, int]:
     return steps if len(steps) >= FEWEST_CHECKPOINTS and len(folders) == 1 else {}
 
 
-def _add_probes(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_probes(page: Page, tables: Tables) -> None:
     """Add what probes find in attention and in hidden states."""
     page.heading("Probes")
     page.paragraph(
@@ -290,7 +290,7 @@ def _levels(values: dict[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _share(row: dict[str, Any], name: str) -> str:
+def _share(row: TableRow, name: str) -> str:
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     if value is None:
         return "–"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,10 @@ from bertie.base import storage
 
 HEAD = {"layer": "layer, from 1", "head": "head in the layer, from 1"}
 """Meaning of the columns `layer` and `head`, in a table with a row for every head."""
+
+
+TableRow = dict[str, Any]
+InputFacts = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +34,7 @@ class Table:
     """Column -> its meaning, with its unit, in a few words. The page shows it."""
 
     @classmethod
-    def of_rows(cls, name: str, rows: Many[dict[str, Any]], meaning: dict[str, str]) -> Table:
+    def of_rows(cls, name: str, rows: Many[TableRow], meaning: dict[str, str]) -> Table:
         """Return a table with the given rows: column -> value, for every column of `meaning`."""
         return cls(name, {column: [row[column] for row in rows] for column in meaning}, meaning)
 
@@ -38,7 +43,7 @@ class Table:
         """Return one table with the rows of all, which have the same columns."""
         return cls.of_rows(tables[0].name, [row for table in tables for row in table.rows()], tables[0].meaning)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[TableRow]:
         """Return the rows, column -> value, as in `plain`."""
         plain = self.plain()
         return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
@@ -46,6 +51,10 @@ class Table:
     def plain(self) -> dict[str, list[Any]]:
         """Return the columns as lists for JSON. NaN and infinity become None."""
         return {name: [_plain(value) for value in values] for name, values in self.columns.items()}
+
+
+Tables = Mapping[str, Table]
+"""Tables by their names."""
 
 
 def write_tables(folder: Path, tables: Many[Table]) -> None:
@@ -59,7 +68,7 @@ def write_tables(folder: Path, tables: Many[Table]) -> None:
         csv.write_csv(content, folder / f"{table.name}.csv")
 
 
-def write_numbers(path: Path, about: dict[str, Any], tables: Many[Table], only_meaning: Many[Table] = ()) -> None:
+def write_numbers(path: Path, about: InputFacts, tables: Many[Table], only_meaning: Many[Table] = ()) -> None:
     """Write inspect.json: `about` (model, inputs, versions), and all tables with the meaning of their columns.
 
     Args:
@@ -84,7 +93,7 @@ class InputFindings:
 
     name: str
     """Name of the input, such as "text": its key in inspect.json."""
-    facts: dict[str, Any]
+    facts: InputFacts
     """Numbers about the input, such as how many texts were read, for inspect.json."""
     tables: list[Table]
     """The tables."""

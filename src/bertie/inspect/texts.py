@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from bertie.base import console
 from bertie.base.contracts import Sequence
 from bertie.base.errors import SHOWN, UsageError, UserError, first_few
 from bertie.examples.unlabeled import Text, UnlabeledReader
+from bertie.inspect.tables import InputFacts
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -74,7 +75,7 @@ class Readable(Generic[T]):
             if count:
                 console.warn(f"{self.path}: left out {console.plural(count, what)} {reason}")
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> InputFacts:
         """Return the file's name and the numbers, for inspect.json."""
         return {"file": self.path.name, f"{self.what}s": self.count, "unreadable": self.unreadable}
 
@@ -123,7 +124,7 @@ class TextFile:
         """Return the texts of the first block. Raises the same errors as `blocks`."""
         return list(map(_joined, next(Readable[Text](self.path, "text").blocks(self._rows()))))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> InputFacts:
         """Return the file's name and the numbers, for inspect.json."""
         return {"file": self.path.name, **self.counts}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 from bertie.base import console
@@ -15,8 +15,7 @@ from bertie.corpus.readers import ReaderOptions
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model, require_layers
 from bertie.finetuning.sweep import selection_metric
-from bertie.lab.config import LabText
-from bertie.lab.plan import Cell, Plan
+from bertie.lab.plan import Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
 from bertie.model.encoders.static import StaticConfig
@@ -37,28 +36,22 @@ def check(plan: Plan) -> None:
     Raises:
         UserError: A cell cannot run. The message names it. It is a UsageError if the settings are the reason.
     """
-    fit: Fit = lru_cache(maxsize=None)(partial(_fit, lru_cache(maxsize=None)(_read)))
-    require_text, model_size = lru_cache(maxsize=None)(_require_text), lru_cache(maxsize=None)(_model_size)
-    check_finetuning = lru_cache(maxsize=None)(partial(_check_finetuning, fit))
+    fit: Fit = cache(partial(_fit, cache(_read)))
+    require_text, model_size = cache(_require_text), cache(_model_size)
+    check_finetuning = cache(partial(_check_finetuning, fit))
     for cell in plan.cells:
         with naming(cell.name):
-            text, step = _text(plan, cell), plan.steps[cell.model]
-            require_text(text.inputs, text.text_field)
+            step = plan.steps[cell.model]
             assert isinstance(step, PretrainStep | GloveStep)
+            shards = plan.steps[step.shards]
+            assert isinstance(shards, ShardsStep)
+            require_text(shards.text.inputs, shards.text.text_field)
             settings = step.settings if isinstance(step, GloveStep) else replace(step.recipe, seed=0)
-            size = model_size(settings, text.vocab_size)
+            size = model_size(settings, shards.text.vocab_size)
             for name in cell.tasks.values():
                 step = plan.steps[name]
                 assert isinstance(step, FinetuneStep)
                 check_finetuning(step.train, step.dev, replace(step.recipe, seed=0), size)
-
-
-def _text(plan: Plan, cell: Cell) -> LabText:
-    step = plan.steps[cell.model]
-    assert isinstance(step, PretrainStep | GloveStep)
-    shards = plan.steps[step.shards]
-    assert isinstance(shards, ShardsStep)
-    return shards.text
 
 
 def _require_text(inputs: tuple[str, ...], text_field: str) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from bertie.base.config import Range, check_ranges, ranges
 from bertie.base.errors import UsageError
 
+TomlTable = dict[str, Any]
 MEAN = "mean of tasks"
 """The measure that is the mean over all tasks."""
 
@@ -66,7 +67,7 @@ class LabTask:
     """Training examples: a file, relative to the data folder."""
     dev: str
     """Examples to score."""
-    finetune: dict[str, Any]
+    finetune: TomlTable
     """A fine-tuning recipe, as in a TOML file of `bertie finetune`. It usually extends the one of its kind of task."""
     parts: str = ""
     """A text file with a line for each example of `dev`: the name of its part. Each part then has a score, too."""
@@ -81,17 +82,17 @@ class Variant:
 
     name: str
     """Name in tables."""
-    text: dict[str, Any] = field(default_factory=dict)
+    text: TomlTable = field(default_factory=dict)
     """Changes of `text`."""
-    pretrain: dict[str, Any] = field(default_factory=dict)
+    pretrain: TomlTable = field(default_factory=dict)
     """Changes of `pretrain`."""
-    glove: dict[str, Any] | None = None
+    glove: TomlTable | None = None
     """Settings of GloVe vectors, which take the place of pre-training."""
-    finetune: dict[str, Any] = field(default_factory=dict)
+    finetune: TomlTable = field(default_factory=dict)
     """Changes of the fine-tuning recipe of every task."""
-    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[str, TomlTable] = field(default_factory=dict)
     """Changes of the fine-tuning recipes of single tasks, by the name of the task. They are applied last."""
-    budget: dict[str, Any] = field(default_factory=dict)
+    budget: TomlTable = field(default_factory=dict)
     """Changes of `budget`."""
     checkpoint: Annotated[int, Range(0)] = 0
     """Fine-tune the checkpoint after this many steps of pre-training; 0: the final model."""
@@ -121,9 +122,9 @@ class LabConfig:
     """Title of the page."""
     question: str
     """Question that the comparison answers. Shown below the title."""
-    text: dict[str, Any]
+    text: TomlTable
     """The text, its vocabulary and its shards."""
-    pretrain: dict[str, Any]
+    pretrain: TomlTable
     """A pre-training recipe, as in a TOML file of `bertie pretrain`. It usually extends a shipped one."""
     axes: tuple[Axis, ...]
     """The axes of variation."""

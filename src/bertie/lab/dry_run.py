@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from bertie.base import console
 from bertie.base.errors import UserError
@@ -22,8 +22,7 @@ SAMPLE = 200  # examples whose tokens are counted
 SCORING = 0.34  # cost of a token in a forward pass alone, relative to training
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """The cost of a pre-training."""
 
     seconds: float

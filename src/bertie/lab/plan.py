@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import cache, reduce
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from bertie.base import config as configuration
 from bertie.base import storage
@@ -16,7 +15,7 @@ from bertie.checkpoints.find import find_model_folder, weights_files
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.lab.config import Budget, LabConfig, LabTask, LabText, Variant
+from bertie.lab.config import Budget, LabConfig, LabTask, LabText, TomlTable, Variant
 from bertie.lab.steps import (
     FinetuneStep,
     GloveStep,
@@ -33,6 +32,8 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.pretraining.step_cost import tokens_per_step
 
 FILE = "plan.json"
+Combination = tuple[Variant, ...]
+"""A variant of each axis."""
 
 
 @dataclass(frozen=True)
@@ -96,35 +97,36 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     """
     cells: list[Cell] = []
     steps: dict[str, LabStep] = {}
-    find, hash_file = lru_cache(maxsize=None)(sources.find), lru_cache(maxsize=None)(_content_hash)
+    find, hash_file = cache(sources.find), cache(_content_hash)
     combinations = list(product(*(axis.variants for axis in config.axes)))
     # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
     kept = {_pretraining_key(config, variants) for variants in combinations if _checkpoint(variants)}
     for variants, seed in product(combinations, config.seeds):
         with naming(", ".join(variant.name for variant in variants)):
             keep = _pretraining_key(config, variants) in kept
-            cells.append(_Cell(config, data, variants, seed, keep, find, hash_file, steps).plan())
+            pretrain_seed = seed if config.pretrain_seed is None else config.pretrain_seed
+            cells.append(_Cell(config, data, variants, seed, pretrain_seed, keep, find, hash_file, steps).plan())
     return Plan(tuple(cells), steps)
 
 
-def _pretraining_key(config: LabConfig, variants: tuple[Variant, ...]) -> str:
+def _pretraining_key(config: LabConfig, variants: Combination) -> str:
     """Return everything that decides a pre-training, except for the seed."""
     merged = [_merged(config, variants, name) for name in ("text", "pretrain")]
     return repr((merged, _budget(config, variants), [variant.glove for variant in variants]))
 
 
-def _merged(config: LabConfig, variants: tuple[Variant, ...], table: str) -> dict[str, Any]:
+def _merged(config: LabConfig, variants: Combination, table: str) -> TomlTable:
     return reduce(configuration.merge, (getattr(variant, table) for variant in variants), getattr(config, table))
 
 
-def _budget(config: LabConfig, variants: tuple[Variant, ...]) -> Budget | None:
+def _budget(config: LabConfig, variants: Combination) -> Budget | None:
     """Return the budget with what the variants change. None: the recipe's own number of steps."""
     base = configuration.plain(config.budget) if config.budget else {}
     merged = reduce(configuration.merge, (variant.budget for variant in variants), base)
     return configuration.build(Budget, merged, "budget") if merged else None
 
 
-def _checkpoint(variants: tuple[Variant, ...]) -> int:
+def _checkpoint(variants: Combination) -> int:
     """Return the checkpoint that the variants name; 0: none does."""
     named = [variant.checkpoint for variant in variants if variant.checkpoint]
     if len(named) > 1:
@@ -138,19 +140,15 @@ class _Cell:
 
     config: LabConfig
     data: Path
-    variants: tuple[Variant, ...]
+    variants: Combination
     seed: int
+    pretrain_seed: int
     keep_checkpoints: bool
     find: Callable[[tuple[str, ...]], list[Source]]
     """`sources.find`, which reports once what it does not read."""
     hash_file: Callable[[Path], str]
     """`_content_hash`, which reads each file once."""
     steps: dict[str, LabStep]
-
-    @property
-    def pretrain_seed(self) -> int:
-        fixed = self.config.pretrain_seed
-        return self.seed if fixed is None else fixed
 
     def plan(self) -> Cell:
         shards = self._shards()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,14 @@ from bertie.lab.bootstrap import Estimate, SeedScores, estimate, resampled_score
 from bertie.lab.config import MEAN
 from bertie.lab.parts import Parts, measure
 from bertie.lab.plan import Cell, Plan
-from bertie.lab.steps import RESULT, SUMS
+from bertie.lab.steps import RESULT, SUMS, StepOutcome
 from bertie.tasks.example_sums import FORMULAS
 
-StepResults = dict[str, dict[str, Any]]
+StepResults = dict[str, StepOutcome]
 """The contents of result.json of each finished step."""
 
 
-@dataclass(frozen=True, eq=False)
-class Score:
+class Score(NamedTuple):
     """One measure of one cell."""
 
     value: float
@@ -62,7 +61,7 @@ class VariantRow:
     """Tokens of pre-training."""
     minutes: float | None
     """Mean duration of pre-training."""
-    curves: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
+    curves: dict[str, tuple[list[float], list[float]]]
     """Held-out losses of the first seed: name -> (million tokens, nats)."""
 
     @property
@@ -143,7 +142,7 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str], parts: dict[str, Pa
     return Results(rows, order, metrics, missing, trainings, in_parts, baselines)
 
 
-def _described(environment: dict[str, Any] | None) -> str:
+def _described(environment: StepOutcome | None) -> str:
     if environment is None:
         return " of an earlier version of bertie, which did not note the machine"
     versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items())

@@ -42,6 +42,8 @@ from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import DEV
 
+StepOutcome = dict[str, Any]
+"""The contents of result.json of a step."""
 RESULT = "result.json"
 RUN, SUMS, WEIGHTS = "run", "sums.npy", "model.safetensors"
 TOKENIZER, SHARDS = "tokenizer", "shards"
@@ -73,7 +75,7 @@ class VocabularyStep:
     """The text files with hashes of their contents: another text is another step."""
     kind: Literal["vocabulary"] = "vocabulary"
 
-    def run(self, at: Workplace) -> dict[str, Any]:
+    def run(self, at: Workplace) -> StepOutcome:
         train = partial(
             train_tokenizer,
             self.text.inputs,
@@ -109,7 +111,7 @@ class ShardsStep:
     vocabulary: str
     kind: Literal["shards"] = "shards"
 
-    def run(self, at: Workplace) -> dict[str, Any]:
+    def run(self, at: Workplace) -> StepOutcome:
         tokenize = partial(
             prepare,
             self.text.inputs,
@@ -135,7 +137,7 @@ class MeasureStep:
     """As in `PretrainStep`."""
     kind: Literal["measure"] = "measure"
 
-    def run(self, at: Workplace) -> dict[str, Any]:
+    def run(self, at: Workplace) -> StepOutcome:
         setup = set_up(self.recipe, at.steps / self.shards / SHARDS, at.folder / RUN, at.threads, SINGLE_PROCESS)
         cost = flops_per_step(setup) if self.budget.unit == "flops" else seconds_per_step(setup)
         return {"steps": round(self.budget.amount / cost)}
@@ -155,7 +157,7 @@ class PretrainStep:
     """The weights of other models that the recipe names, with hashes of their contents: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
 
-    def run(self, at: Workplace) -> dict[str, Any]:
+    def run(self, at: Workplace) -> StepOutcome:
         recipe, run = self.recipe, at.folder / RUN
         if self.measure:
             recipe = with_steps(recipe, storage.read_json(at.steps / self.measure / RESULT)["steps"])
@@ -173,7 +175,7 @@ class GloveStep:
     shards: str
     kind: Literal["glove"] = "glove"
 
-    def run(self, at: Workplace) -> dict[str, Any]:
+    def run(self, at: Workplace) -> StepOutcome:
         run = at.folder / RUN
         if not (run / MANIFEST).is_file():
             glove(at.steps / self.shards / SHARDS, run, self.settings, threads=at.threads)
@@ -195,7 +197,7 @@ class FinetuneStep:
     """Use the checkpoint after this many steps; 0: the final model."""
     kind: Literal["finetune"] = "finetune"
 
-    def run(self, at: Workplace) -> dict[str, Any]:
+    def run(self, at: Workplace) -> StepOutcome:
         recipe, run, model = self.recipe, at.folder / RUN, at.steps / self.model / RUN
         if (run / MANIFEST).is_file() and not (run / WEIGHTS).is_file():
             shutil.rmtree(run)  # the user has deleted its result, and `tidy` the weights

@@ -14,13 +14,12 @@ import numpy as np
 from bertie.base import config as configuration
 from bertie.base.config import Range, check_ranges
 from bertie.base.errors import UsageError, UserError, shorten
-from bertie.predict.token_model import Query, TokenModel
+from bertie.predict.token_model import Placed, Query, TokenModel, TopTokens
 from bertie.predict.word_search import Order, Pieces, Slot, search
 from bertie.tasks.encoding import softmax
 from bertie.tokenizers.tokenizer import Tokenizer
 
 MAX_BEAM = 200  # the last step of a search makes the square of it
-Masked = tuple[np.ndarray, np.ndarray]  # a sequence, and the positions of its masks
 MAX_COMBINATIONS = 1000  # of lengths or candidates for several masks
 
 
@@ -32,6 +31,10 @@ class MaskPrediction:
     """The word piece."""
     probability: float
     """Its probability, 0 to 1."""
+
+
+MaskPredictions = list[list[MaskPrediction]]
+"""For every mask of a text the predicted tokens, most probable first."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class WordSearch:
         configuration.build(Order, self.order, "order")
 
 
-def fill_tokens(model: TokenModel, text: str, top_k: int) -> list[list[MaskPrediction]]:
+def fill_tokens(model: TokenModel, text: str, top_k: int) -> MaskPredictions:
     """Return the most probable tokens at every [MASK], each predicted while the other masks remain."""
     if type(top_k) is not int or top_k < 1:
         raise UsageError(f"--top-k {top_k}: give at least 1")
@@ -87,7 +90,7 @@ def fill_tokens(model: TokenModel, text: str, top_k: int) -> list[list[MaskPredi
     return mask_predictions(model, best, top_k)
 
 
-def mask_predictions(model: TokenModel, best: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
+def mask_predictions(model: TokenModel, best: TopTokens, top_k: int) -> MaskPredictions:
     """Return the first `top_k` of the tokens that `TokenModel.top_tokens` found at every [MASK] of a text."""
     return [
         [
@@ -100,8 +103,8 @@ def mask_predictions(model: TokenModel, best: tuple[np.ndarray, np.ndarray], top
 
 def fill_words(model: TokenModel, text: str, how: WordSearch, joint: bool) -> list[list[Filling]]:
     """Return the best fillings of every [MASK], while the others remain masks, or with `joint` once of all together."""
-    ids, masks = encode_masked(model, text)
-    return [_best(model, ids, masks, group, how) for group in _groups(len(masks), joint)]
+    masked = encode_masked(model, text)
+    return [_best(model, masked, group, how) for group in _groups(len(masked[1]), joint)]
 
 
 def _groups(masks: int, joint: bool) -> list[list[int]]:
@@ -133,7 +136,7 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
     return [_score_group(model, masked, group, candidates, spelled) for group in groups]
 
 
-def encode_masked(model: TokenModel, text: str) -> Masked:
+def encode_masked(model: TokenModel, text: str) -> Placed:
     """Encode a text with its literal [MASK] as mask tokens. Elsewhere [MASK] in a text is plain text.
 
     Returns:
@@ -209,7 +212,7 @@ def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -
     return spelled
 
 
-def _best(model: TokenModel, ids: np.ndarray, masks: np.ndarray, group: list[int], how: WordSearch) -> list[Filling]:
+def _best(model: TokenModel, masked: Placed, group: list[int], how: WordSearch) -> list[Filling]:
     """Return the best fillings of a group of masks, given by their numbers."""
     _require_few("--max-pieces", how.max_pieces, len(group))
     whole = how.whole_words or how.max_pieces > 1
@@ -219,17 +222,16 @@ def _best(model: TokenModel, ids: np.ndarray, masks: np.ndarray, group: list[int
     best: list[Filling] = []
     width = max(how.beam, how.top_k)
     for sizes in product(range(1, how.max_pieces + 1), repeat=len(group)):
-        expanded, slots = _expand(model, ids, masks, dict(zip(group, sizes, strict=True)))
+        expanded, slots = _expand(model, masked, dict(zip(group, sizes, strict=True)))
         states = search(model, expanded, slots, pieces, whole, how.order, width)
         fillings = (_to_filling(model, state.ids, slots, state.score, pieces, whole) for state in states)
         best += islice((filling for filling in fillings if filling is not None), width)
     return sorted(best, key=lambda filling: -filling.log_probability)[: how.top_k]
 
 
-def _expand(
-    model: TokenModel, ids: np.ndarray, masks: np.ndarray, sizes: dict[int, int]
-) -> tuple[np.ndarray, list[Slot]]:
+def _expand(model: TokenModel, masked: Placed, sizes: dict[int, int]) -> tuple[np.ndarray, list[Slot]]:
     """Replace some masks, given by their numbers, by several masks each. Return the sequence and their new places."""
+    ids, masks = masked
     counts = np.ones(len(ids), np.int64)
     counts[masks[list(sizes)]] = list(sizes.values())
     ends = np.cumsum(counts)
@@ -253,12 +255,12 @@ def _to_filling(
 
 
 def _score_group(
-    model: TokenModel, masked: Masked, group: list[int], candidates: Many[str], spelled: list[list[list[int]]]
+    model: TokenModel, masked: Placed, group: list[int], candidates: Many[str], spelled: list[list[list[int]]]
 ) -> list[Filling]:
     """Score all combinations of candidates for a group of masks, with their shares."""
     choices = list(product(range(len(candidates)), repeat=len(group)))
     words = [{k: spelled[k][i] for k, i in zip(group, choice, strict=True)} for choice in choices]
-    queries = [list(_queries(model, *masked, spelling)) for spelling in words]
+    queries = [list(_queries(model, masked, spelling)) for spelling in words]
     log_p = model.log_probabilities(list(chain.from_iterable(queries)))
     scores = np.array([part.sum() for part in np.split(log_p, np.cumsum(list(map(len, queries)))[:-1])])
     fillings = [
@@ -273,9 +275,9 @@ def _score_group(
     return sorted(fillings, key=lambda filling: -filling.log_probability)
 
 
-def _queries(model: TokenModel, ids: np.ndarray, masks: np.ndarray, words: dict[int, list[int]]) -> Iterator[Query]:
+def _queries(model: TokenModel, masked: Placed, words: dict[int, list[int]]) -> Iterator[Query]:
     """Yield one query per piece of some words, from left to right. The pieces after it are masks."""
-    current, slots = _expand(model, ids, masks, {number: len(pieces) for number, pieces in words.items()})
+    current, slots = _expand(model, masked, {number: len(pieces) for number, pieces in words.items()})
     for slot, pieces in zip(slots, words.values(), strict=True):
         for position, piece in enumerate(pieces, slot.start):
             yield Query(current, position, piece)

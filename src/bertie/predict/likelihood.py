@@ -59,7 +59,7 @@ def perplexity(log_likelihood: float, tokens: int) -> float:
 
 
 def score_stream(
-    model: TokenModel, texts: Iterable[Text | UserError], within_word: bool = False
+    model: TokenModel, texts: Iterable[Text | UserError], within_word: bool
 ) -> Iterator[TextScore | UserError]:
     """Score texts lazily, in order and in constant memory.
 
@@ -91,7 +91,7 @@ def _valid(texts: Iterable[Text | UserError]) -> Iterator[Text | UserError]:
 
 
 def score_texts(
-    model: TokenModel, texts: Many[str | UserError], names: Many[str], within_word: bool = False
+    model: TokenModel, texts: Many[str | UserError], names: Many[str], within_word: bool
 ) -> list[TextScore | UserError]:
     """Score texts. The masked copies of all texts are computed in common batches.
 

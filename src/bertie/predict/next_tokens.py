@@ -69,7 +69,8 @@ class _Readings:
         last_SD = dict[int, Tensor]()
         while waiting:  # a long text takes several passes, so that attention needs little memory
             parts = {number: texts[number][self._read(number) :][:PART_TOKENS] for number in waiting}
-            group = waiting[: _fitting([len(part) for part in parts.values()])]
+            lengths = [len(part) for part in parts.values()]  # at least one is read, and PART_TOKENS together at most
+            group = waiting[: max(1, int(np.searchsorted(np.cumsum(lengths), PART_TOKENS, side="right")))]
             states_SD = self._read_on({number: parts[number] for number in group})
             last_SD |= dict(zip(group, states_SD, strict=True))
             waiting = [number for number in waiting if self._read(number) < len(texts[number])]
@@ -91,8 +92,3 @@ class _Readings:
         for (number, part), reading in zip(parts.items(), readings, strict=True):
             self.states[number] = self._read(number) + len(part), reading
         return states_TD[batch.ragged.cu_seqlens[1:] - 1]
-
-
-def _fitting(lengths: list[int]) -> int:
-    """Return how many of these texts are read together: at least one, with at most `PART_TOKENS` tokens."""
-    return max(1, int(np.searchsorted(np.cumsum(lengths), PART_TOKENS, side="right")))

@@ -19,8 +19,6 @@ from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.examples.texts import Example
 from bertie.examples.unlabeled import UnlabeledReader, text_blocks
-from bertie.model.heads.layer_selection import Fixed
-from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, count_rows, inputs_of, rows_of
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
@@ -110,24 +108,20 @@ def search(
 def pair_similarities(
     model: Predictor,
     pairs: Iterable[Example | UserError],
-    pooling: Pooling | None = None,
-    layers: Fixed = "last",
-    prompt_name: str | None = None,
+    unit: TextUnit = TextUnit(),
 ) -> Iterator[float | UserError]:
     """Yield the similarity (`Predictor.similarity`) of the vectors of each pair of texts, lazily and in order.
 
     Args:
         model: The model.
         pairs: Pairs, as a `Reader` yields them. A `UserError` among them is yielded in its place.
-        pooling: As in `Predictor.embed`.
-        layers: As in `Predictor.embed`.
-        prompt_name: As in `Predictor.embed`.
+        unit: How to pool the vectors, and the prompt of the texts.
     """
     remaining = iter(pairs)
     while part := list(islice(remaining, SEQUENCES_AT_ONCE)):
         readable = [pair for pair in part if not isinstance(pair, UserError)]
         texts = [pair.text for pair in readable] + [pair.text_pair or "" for pair in readable]
-        vectors = zip(*np.split(model.embed(texts, pooling, layers, prompt_name), 2), strict=True)
+        vectors = zip(*np.split(model.embed(texts, unit.pooling, unit.layers, unit.prompt_name), 2), strict=True)
         compare = partial(similarities, model.text_embedding.similarity)
         scores = iter([float(compare(first[None], second[None])[0, 0]) for first, second in vectors])
         yield from (pair if isinstance(pair, UserError) else next(scores) for pair in part)

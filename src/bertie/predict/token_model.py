@@ -33,6 +33,12 @@ BATCH_TOKENS = 4096  # on a CPU, larger batches are no faster (benchmarks/minima
 MIN_ROWS = 64  # fewest rows of a product with the matrix of the vocabulary
 
 
+Placed = tuple[np.ndarray, np.ndarray]
+"""A sequence, and positions in it."""
+TopTokens = tuple[np.ndarray, np.ndarray]
+"""The ids of the best tokens at some positions, and their log probabilities."""
+
+
 class Query(NamedTuple):
     """A token to predict at a position of a sequence. The mask token may stand at several positions."""
 
@@ -49,7 +55,7 @@ class _Wanted(NamedTuple):
 
     positions: np.ndarray
     """int64 [P]: positions at which tokens are predicted, ascending."""
-    tokens: np.ndarray | None = None
+    tokens: np.ndarray | None
     """int [P, K]: K ids at each position whose log probability is wanted; None: of all entries."""
 
 
@@ -121,7 +127,7 @@ class TokenModel:
             return self.max_length + 1 - len(self.start)
         return self.max_length - sum(map(len, self.tokenizer.templates.around))
 
-    def log_distributions(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
+    def log_distributions(self, contexts: Iterable[Placed]) -> list[np.ndarray]:
         """Predict all entries of the vocabulary at some positions of sequences.
 
         Args:
@@ -135,7 +141,7 @@ class TokenModel:
         results = self._predict(self.masked_sequences(contexts), lambda _: lambda log_p_PV, _: [log_p_PV.cpu()])
         return [log_p_PV for [log_p_PV] in results]
 
-    def top_tokens(self, sequences: list[Sequence], top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    def top_tokens(self, sequences: list[Sequence], top_k: int) -> list[TopTokens]:
         """Return the most probable tokens at some positions of sequences. The distributions are not kept in memory.
 
         Args:
@@ -167,9 +173,7 @@ class TokenModel:
         results = zip(self._predict(sequences, choose), counts, strict=True)
         return [(ids_PK[:, :count], log_p_PK[:, :count]) for (ids_PK, log_p_PK), count in results]
 
-    def masked_sequences(
-        self, contexts: Iterable[tuple[np.ndarray, np.ndarray]], candidates: np.ndarray | None = None
-    ) -> list[Sequence]:
+    def masked_sequences(self, contexts: Iterable[Placed], candidates: np.ndarray | None = None) -> list[Sequence]:
         """Return sequences that remember their positions.
 
         Args:

@@ -50,19 +50,13 @@ def build_app(service: Service, front: Front) -> ASGIApp:
 
     app = Starlette(routes=app_routes, exception_handlers={HTTPException: http_error})
     app.router.redirect_slashes = False  # a redirect would name the host that the client names
-    return with_cors(_without_last_slash(app), front)
-
-
-def with_cors(app: ASGIApp, front: Front) -> ASGIApp:
-    """Return the application with the headers by which browsers let the pages of `front.origins` use it.
-
-    Such a page may send any header: clients send their own, such as X-Stainless-OS, and the server ignores what it does not
-    know. Cookies are never read.
-    """
+    served_app = _without_last_slash(app)
     if not front.origins:
-        return app
-    origins, methods = list(front.origins), ["GET", "POST"]
-    return CORSMiddleware(app, origins, methods, ["*"], expose_headers=EXPOSED, allow_private_network=True)
+        return served_app
+    # Browsers let the pages of these origins use it. Such a page may send any header: clients send their own, such as
+    # X-Stainless-OS, and the server ignores what it does not know. Cookies are never read.
+    allowed = front.origins, ("GET", "POST"), ("*",)
+    return CORSMiddleware(served_app, *allowed, expose_headers=EXPOSED, allow_private_network=True)
 
 
 def _without_last_slash(app: ASGIApp) -> ASGIApp:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from random import randrange
 from typing import Annotated, Literal
 
 from bertie.base.config import Range, check_ranges
-from bertie.base.errors import UsageError
+from bertie.base.errors import UsageError, UserError
 
+_Count = Annotated[int, Range(1)]
+_Seconds = Annotated[float, Range(0, 86_400)]
+_SomeSeconds = Annotated[float, Range(0, 86_400, above=True)]
 ErrorType = Literal[
     "invalid_request_error",
     "authentication_error",
@@ -24,40 +29,40 @@ ErrorType = Literal[
 class Limits:
     """The limits of one request, and of the waiting work. A request beyond a limit is refused, never slowed down."""
 
-    max_bytes: Annotated[int, Range(1)] = 4 * 2**20
+    max_bytes: _Count = 4 * 2**20
     """Most bytes in the body of a request (else status 413)."""
-    max_items: Annotated[int, Range(1)] = 2048
+    max_items: _Count = 2048
     """Most texts in a request (else 413)."""
-    max_characters: Annotated[int, Range(1)] = 1_000_000
+    max_characters: _Count = 1_000_000
     """Most characters in all texts of a request (else 413)."""
-    max_text_characters: Annotated[int, Range(1)] = 100_000
+    max_text_characters: _Count = 100_000
     """Most characters in one text (else 413). The bound of the time for tokenizing it."""
-    queue_tokens: Annotated[int, Range(1)] = 262_144
+    queue_tokens: _Count = 262_144
     """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
     that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets 413."""
-    buffer_bytes: Annotated[int, Range(1)] = 256 * 2**20
+    buffer_bytes: _Count = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
     in large answers that clients have not read yet (else 429, or 413 if one request alone needs more)."""
     batch_tokens: Annotated[int, Range(0, 1_048_576)] = 0
     """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
-    max_wait_ms: Annotated[float, Range(0, 86_400)] = 0.0
+    max_wait_ms: _Seconds = 0.0
     """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
-    timeout: Annotated[float, Range(0, 86_400, above=True)] = 30.0
+    timeout: _SomeSeconds = 30.0
     """Seconds until a request without an answer gets status 504, and its sequences leave the queue. The client then has the
     same time to take an answer."""
-    latency_target: Annotated[float, Range(0, 86_400)] = 0.0
+    latency_target: _Seconds = 0.0
     """Seconds in which an admitted request should be answered. One that would take longer, by the predicted time of what
     waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if the server is idle, after
     all others. 0: requests wait up to half of `timeout`, which gives the highest throughput."""
-    read_timeout: Annotated[float, Range(0, 86_400, above=True)] = 10.0
+    read_timeout: _SomeSeconds = 10.0
     """Seconds in which a client must send the header of a request, then the body."""
-    hang_timeout: Annotated[float, Range(0, 86_400, above=True)] = 60.0
+    hang_timeout: _SomeSeconds = 60.0
     """Seconds after which a batch that is still being computed counts as hanging: /livez and /readyz fail."""
     max_connections: Annotated[int, Range(1, 100_000)] = 1024
     """Most open connections (else 503)."""
-    drain_timeout: Annotated[float, Range(0, 86_400)] = 30.0
+    drain_timeout: _Seconds = 30.0
     """Seconds after SIGTERM in which admitted requests are completed."""
-    drain_delay: Annotated[float, Range(0, 86_400)] = 0.0
+    drain_delay: _Seconds = 0.0
     """Seconds after SIGTERM in which requests are still accepted, while /readyz fails: time for a load balancer to notice."""
 
     def __post_init__(self) -> None:
@@ -99,6 +104,15 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
 def unfit(param: str, problem: str, reason: str = "validation") -> Refused:
     """Return the refusal of a field, such as "input[3]"."""
     return Refused(422, reason, f"{param}: {problem}", param)
+
+
+@contextmanager
+def refusing(param: str) -> Iterator[None]:
+    """Raise Refused in place of a UserError: a field does not fit."""
+    try:
+        yield
+    except UserError as error:
+        raise Refused(422, "input", str(error), param) from None
 
 
 def try_later(status: int, reason: str, problem: str, seconds: float) -> Refused:

@@ -15,6 +15,7 @@ from bertie.serve.dialects import v1_messages as m
 from bertie.serve.exchange import Dialect, Endpoint
 from bertie.tasks import AnyTask
 
+Schema = dict[str, Any]
 STRING = {"type": "string"}
 NULL = {"type": "null"}
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
@@ -39,11 +40,11 @@ ERRORS = {
     503: "The model is not available, or there are too many connections.",
     504: "The request took too long.",
 }
-Contents = dict[Any, dict[str, Any]]  # what a body of a type is
+Contents = dict[Any, Schema]  # what a body of a type is
 TIMING = "Milliseconds in each stage: tokenize, queue, compute, total."
 
 
-def openapi(chosen: str | None = None) -> dict[str, Any]:
+def openapi(chosen: str | None = None) -> Schema:
     """Return the description, as JSON values.
 
     Args:
@@ -62,7 +63,7 @@ def openapi(chosen: str | None = None) -> dict[str, Any]:
     components["EmbeddingsRequest"]["properties"]["input"]["anyOf"] = INPUT
     choices = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in PREDICTIONS]
     components["PredictResponse"]["properties"]["predictions"]["items"] = {"anyOf": choices}
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Schema] = {}
     for path, dialect, endpoint in served:
         operation = _operation(path, dialect, endpoint, contents)
         paths.setdefault(path.replace(":path", ""), {})[endpoint.method.lower()] = operation
@@ -82,7 +83,7 @@ def openapi(chosen: str | None = None) -> dict[str, Any]:
     }
 
 
-def _describe(components: dict[str, Any], types: list[Any]) -> None:
+def _describe(components: Schema, types: list[Any]) -> None:
     """Add the docstrings of fields, and null to what requests may omit."""
     modules = {sys.modules[kind.__module__] for kind in types if hasattr(kind, "__module__")}
     for name, schema in components.items():
@@ -92,7 +93,7 @@ def _describe(components: dict[str, Any], types: list[Any]) -> None:
                     schema["properties"][field]["description"] = doc
 
 
-def _allow_null(schema: dict[str, Any]) -> None:
+def _allow_null(schema: Schema) -> None:
     """Let the fields that a request may omit be null."""
     for name, field in schema["properties"].items():
         if name not in schema.get("required", ()) and NULL not in field.get("anyOf", ()):
@@ -100,14 +101,14 @@ def _allow_null(schema: dict[str, Any]) -> None:
             schema["properties"][name] = {"anyOf": [*(field.get("anyOf") or [field]), NULL], **kept}
 
 
-def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Contents) -> dict[str, Any]:
+def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Contents) -> Schema:
     statuses = set(endpoint.statuses)
     if endpoint.protected:
         statuses |= {401}
     if endpoint.request is not None:
         statuses |= set(ERRORS)
     error = m.Status if endpoint.response is m.Status else dialect.error
-    operation: dict[str, Any] = {
+    operation: Schema = {
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{path}").lower()
         if dialect.base
         else endpoint.handler.__name__,
@@ -127,6 +128,6 @@ def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Conten
     return operation
 
 
-def _response(description: str, content: dict[str, Any]) -> dict[str, Any]:
+def _response(description: str, content: Schema) -> Schema:
     header = {"description": TIMING, "schema": STRING}
     return {"description": description, "headers": {"Server-Timing": header}, "content": content}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -21,7 +21,7 @@ from bertie.predict import vectors
 from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, filling_head
-from bertie.serve.queue import Lane, QueueShare
+from bertie.serve.queue import ComputeAll, Lane, QueueShare
 from bertie.serve.worker import Failure, Health
 from bertie.tasks import Task
 from bertie.tasks.inference import outputs
@@ -51,7 +51,7 @@ class ServedModel:
     """Width of its vectors."""
     health: Health
     """Whether it computes."""
-    shorter_widths: Collection[int] = ()
+    shorter_widths: Collection[int]
     """Smaller widths that its vectors may have, too: their first numbers, scaled to length 1."""
 
     @property
@@ -165,7 +165,7 @@ class ServedModel:
         return self.predictor.token_model(only_masks=True)
 
 
-def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: Collection[int] = ()) -> ServedModel:
+def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: Collection[int]) -> ServedModel:
     """Prepare a model for serving.
 
     Args:
@@ -178,7 +178,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
     how = predictor.text_embedding
     embed = partial(vectors.sequence_vectors, predictor.model, how=how)
     tokens = partial(vectors.token_vectors, predictor.model)
-    compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"vectors": embed, "tokens": tokens}
+    compute: dict[Operation, ComputeAll] = {"vectors": embed, "tokens": tokens}
     if predictor.task is not None and predictor.task.facts.shape != "vectors":  # its outputs are the vectors
         compute["predict"] = partial(outputs, predictor.model, predictor.task)
     if filling_head(predictor.model) is not None:
@@ -193,7 +193,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
     return ServedModel(name, predictor, share, lanes, predictor.vector_width(), health, shorter_widths)
 
 
-def _finite(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> list[Any]:
+def _finite(compute: ComputeAll, sequences: list[Sequence]) -> list[Any]:
     """Compute sequences. A failure replaces each result that is NaN or infinity: JSON has neither, and nobody needs them."""
 
     def is_finite(result: Any) -> bool:
@@ -202,7 +202,7 @@ def _finite(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequ
     return [result if is_finite(result) else Failure(NonFiniteError()) for result in compute(sequences)]
 
 
-def _probe(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> None:
+def _probe(compute: ComputeAll, sequences: list[Sequence]) -> None:
     """Compute sequences. Raises NonFiniteError if a result is NaN or infinity, and what `compute` raises."""
     if any(isinstance(result, Failure) for result in _finite(compute, sequences)):
         raise NonFiniteError

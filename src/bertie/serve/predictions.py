@@ -15,9 +15,9 @@ from jaxtyping import Float
 
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
-from bertie.predict.fill_mask import MaskPrediction, mask_predictions
+from bertie.predict.fill_mask import MaskPredictions, mask_predictions
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
-from bertie.serve.limits import Refused, too_large
+from bertie.serve.limits import Refused, refusing, too_large
 from bertie.serve.numbers import base64_of, raw
 from bertie.serve.operations import MAX_TOP_K, ServedModel
 from bertie.serve.queue import QueuedJob
@@ -44,10 +44,8 @@ async def predict(ask: Ask) -> Answered[list[Any]]:
         UserError: An input is invalid.
     """
     model = ask.model("predict")
-    try:
+    with refusing("aggregation_strategy"):
         task = with_aggregation(ask.task or model.predicting, ask.strategy)
-    except UserError as error:
-        raise Refused(422, "input", str(error), "aggregation_strategy") from None
     job, examples = await run_task(ask, model, task)
     return await answered(ask, model, job, task.decode, job.results, job.sequences, examples)
 
@@ -111,7 +109,7 @@ def _parts(value: Any) -> Iterator[Value]:
         yield value
 
 
-async def fill_masks(ask: Ask) -> Answered[list[list[list[MaskPrediction]]]]:
+async def fill_masks(ask: Ask) -> Answered[list[MaskPredictions]]:
     """Return the `top_k` most probable tokens at every mask of every text. Texts are never truncated.
 
     Raises:
@@ -130,7 +128,7 @@ async def fill_masks(ask: Ask) -> Answered[list[list[list[MaskPrediction]]]]:
     return await answered(ask, model, job, _candidates, model, job.results, ask.top_k, size=count)
 
 
-def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list[list[MaskPrediction]]]:
+def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[MaskPredictions]:
     return [mask_predictions(model.token_model(), result, top_k) for result in results]
 
 

@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 from bertie.base.contracts import Sequence
 from bertie.serve.speed import BatchSpeed
 
+ComputeAll = Callable[[list[Sequence]], list[Any]]
+"""Computes the results of sequences, in order."""
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
 # With a target, a batch takes a third of it: who arrives during a batch waits for its end, and smaller batches are slower.
 PARTS = 3
@@ -78,8 +80,8 @@ class QueuedJob:
 class Lane:
     """The jobs of one operation of one model. Their sequences may share a batch."""
 
-    compute: Callable[[list[Sequence]], list[Any]]
-    """Computes the results of sequences, in order."""
+    compute: ComputeAll
+    """Computes their results."""
     owner: QueueShare
     """The model's share of the queue."""
     speed: BatchSpeed = field(default_factory=BatchSpeed)

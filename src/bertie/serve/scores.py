@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bertie.base.errors import UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.predict.vectors import similarities
 from bertie.serve.ask import Answered, Ask, ScoreScale, answered, run
-from bertie.serve.limits import Refused
+from bertie.serve.limits import Refused, refusing
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.predictions import run_task
@@ -120,10 +119,8 @@ def rank_method(model: ServedModel, label: str) -> str:
 
 
 def _relevance(model: ServedModel, label: str) -> Callable[[Any], float] | None:
-    try:
+    with refusing("label"):
         return relevance(model.task, label)
-    except UserError as error:
-        raise Refused(422, "input", str(error), "label") from None
 
 
 def _pair_similarities(similarity: Similarity, first: np.ndarray, second: np.ndarray) -> list[float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from math import ceil
 
+import numpy as np
+
 NEW = 0.2  # weight of a batch in the mean of its size
 SLOW = 2.0  # times the mean of its size that a batch counts at most, because another program may have held it up
 RISE = 0.2  # of the difference to a request that took longer than corrected
@@ -47,16 +49,12 @@ class BatchSpeed:
 
 def _line(points: list[tuple[float, float]]) -> tuple[float, float]:
     """Return overhead and seconds of a token by least squares. An error counts by its share of the seconds, and by these."""
-    weights = [1 / max(s, 1e-9) for _, s in points]
-    total = sum(weights)
-    mean_t, mean_s = (sum(w * point[i] for w, point in zip(weights, points, strict=True)) / total for i in (0, 1))
-    spread = sum(w * (t - mean_t) ** 2 for w, (t, _) in zip(weights, points, strict=True))
-    rate = sum(w * (t - mean_t) * (s - mean_s) for w, (t, s) in zip(weights, points, strict=True)) / (spread or 1.0)
-    overhead = mean_s - rate * mean_t
+    tokens, seconds = np.array(points).T
+    rate, overhead = np.polyfit(tokens, seconds, 1, w=np.maximum(seconds, 1e-9) ** -0.5) if len(points) > 1 else (0, 0)
     if rate <= 0 or overhead < 0:  # a single size, or noise: the largest batches matter most
         t, s = max(points)
         return 0.0, s / t
-    return overhead, rate
+    return float(overhead), float(rate)
 
 
 class Correction:

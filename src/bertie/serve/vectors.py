@@ -15,7 +15,7 @@ from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.predict.predictor import Predictor
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
-from bertie.serve.limits import Refused, too_large, unfit
+from bertie.serve.limits import refusing, too_large, unfit
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import QueuedJob
 from bertie.tokenizers import truncation
@@ -132,10 +132,8 @@ def prompt_of(ask: Ask, model: ServedModel) -> str:
 
 def named_prompt(model: ServedModel, name: str | None) -> str:
     """Return the model's prompt of this name; None: its default. Raises Refused if it has none."""
-    try:
+    with refusing("prompt_name"):
         return model.predictor.text_embedding.prompt(name, None)
-    except UserError as error:
-        raise Refused(422, "input", str(error), "prompt_name") from None
 
 
 def _prompt_name(ask: Ask, model: ServedModel) -> str | None:

@@ -16,7 +16,7 @@ from bertie.base import runtime
 from bertie.base.contracts import Sequence
 from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
-from bertie.serve.queue import LaneBatch, QueuedJob, TokenQueue
+from bertie.serve.queue import ComputeAll, LaneBatch, QueuedJob, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
 # Requests of ever other sizes leave ever more freed memory unused. It is returned when nothing waits, and now and then.
@@ -75,7 +75,7 @@ class Worker:
     """Where batches are counted."""
     log: JsonLog
     """Where failures go."""
-    hang_timeout: float = 60.0
+    hang_timeout: float
     """Seconds after which a batch counts as hanging."""
     busy_since: float = 0.0
     """When the current batch began, in seconds of `time.monotonic`; 0: there is none."""
@@ -159,7 +159,7 @@ class Worker:
         self.busy_since = 0.0
 
 
-def _compute(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> list[Any]:
+def _compute(compute: ComputeAll, sequences: list[Sequence]) -> list[Any]:
     """Compute results. If it fails, halve the batch, so that one sequence does not take the others with it."""
     try:
         results = compute(sequences)

@@ -100,9 +100,9 @@ def test_a_group_in_one_unit_has_no_interval_and_no_held_out_accuracy() -> None:
     def describe(head: int, _: int) -> dict[str, int | str]:
         return {"head": head}
 
-    found = best_table("best", find_best(answers), meaning, describe).plain()
+    found = best_table("best", answers, meaning, describe).plain()
     assert (found["group"], found["questions"], found["accuracy"], found["gain"]) == (["rare"], [2], [1], [1])
     assert found["low"] == found["high"] == found["gain_low"] == [None]
     assert [found[name] for name in found if name.startswith("held_out_")] == [[None]] * 9
-    empty = best_table("best", find_best(answers_of(right[:0], right[:0], 1, {})), meaning, describe)
+    empty = best_table("best", answers_of(right[:0], right[:0], 1, {}), meaning, describe)
     assert set(map(len, empty.plain().values())) == {0}

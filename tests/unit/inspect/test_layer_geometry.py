@@ -11,8 +11,9 @@ import torch
 
 from bertie.base.errors import UserError
 from bertie.checkpoints.folder import write_model
-from bertie.inspect.heads.layers import LayerComparison, inspect_layers
+from bertie.inspect.heads.layers import LayerComparison, read_layers
 from bertie.inspect.inspect import Inspection, inspect_model
+from bertie.inspect.tables import InputFindings
 from bertie.inspect.texts import TextFile
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.encoders.static import StaticConfig
@@ -34,6 +35,13 @@ def texts_of(predictor: Predictor, path: Path) -> TextFile:
     return TextFile(path, predictor.tokenizer, predictor.max_length)
 
 
+def compared(predictor: Predictor, path: Path, *others: Path) -> InputFindings:
+    texts = texts_of(predictor, path)
+    layers = LayerComparison(predictor, texts, others)
+    read_layers(predictor, texts, layers.states)
+    return layers.findings()
+
+
 def save(folder: Path, encoder: Encoder, tokenizer: Tokenizer) -> Path:
     folder.mkdir()
     write_model(folder, Model(encoder, {}), tokenizer)
@@ -47,7 +55,7 @@ def test_a_copy_is_equal_and_a_changed_layer_is_found(predictor: Predictor, text
     for parameter in encoder.layers[-1].parameters():
         parameter.data = torch.randn_like(parameter) * 0.3
     other = save(tmp_path / "other", encoder, predictor.tokenizer)
-    part = inspect_layers(predictor, texts_of(predictor, text), [copy, other])
+    part = compared(predictor, text, copy, other)
     anisotropy, cka = (table.rows() for table in part.tables)
     name = predictor.folder.name
     assert [(row["model"], row["layer"]) for row in anisotropy] == [
@@ -71,14 +79,14 @@ def test_models_of_another_kind_and_length_are_compared(predictor: Predictor, te
     size = predictor.tokenizer.size
     static = build_encoder(StaticConfig(hidden_size=8, vocab_size=size, max_position_embeddings=30))
     folder = save(tmp_path / "static", static, predictor.tokenizer)
-    part = inspect_layers(predictor, texts_of(predictor, text), [folder])
+    part = compared(predictor, text, folder)
     assert part.facts["max_length"] == 30
     anisotropy, cka = (table.rows() for table in part.tables)
     assert [row["layer"] for row in anisotropy] == [0, 1, 2, 0]
     assert len({row["tokens"] for row in anisotropy}) == 1
     assert anisotropy[-1]["self_similarity"] == pytest.approx(1)
     assert len(cka) == 9 + 3
-    whole = inspect_layers(predictor, texts_of(predictor, text))
+    whole = compared(predictor, text)
     assert whole.tables[0].rows()[0]["tokens"] == anisotropy[0]["tokens"] + 50
 
 

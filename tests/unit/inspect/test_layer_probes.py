@@ -13,7 +13,6 @@ from bertie.inspect.probes.layer_probes import PART_OF_SPEECH, RELATION, UNKNOWN
 from bertie.inspect.probes.probe_data import StateScale, WordBatch
 from bertie.inspect.treebank import ParsedSentence
 
-CPU = torch.device("cpu")
 TASKS = (PART_OF_SPEECH, RELATION)
 
 
@@ -35,7 +34,7 @@ def test_probes_find_the_layer_that_tells_the_label(
     train_probe: Callable[..., None],
 ) -> None:
     """The embeddings tell the word, and with it the part of speech. Layer 1 tells the depth, and with it the relation."""
-    probe = LayerProbes(unit_scale, tasks_of(planted_trees, planted_trees), "m", CPU)
+    probe = LayerProbes(unit_scale, tasks_of(planted_trees, planted_trees), "m")
     train_probe(probe, planted_batches, 30, 20)
     rows = rows_of(probe, planted_batches)
     found = {(row["task"], row["layer"]): row for row in rows}
@@ -91,7 +90,7 @@ def test_unknown_labels_are_wrong_and_missing_ones_do_not_count(
     marked = [replace(s, parts_of_speech=("A", "Z", "_", *"A" * 9)[: len(s.words)]) for s in batch.sentences]
     [task] = [ProbeTask.of(PART_OF_SPEECH, known, marked, 0)]
     assert task is not None
-    probe = LayerProbes(unit_scale, [task], "m", CPU)
+    probe = LayerProbes(unit_scale, [task], "m")
     marked_batch = replace(batch, sentences=marked)
     assert probe.loss(marked_batch) == 0  # a single label
     row = rows_of(probe, [marked_batch])[0]

@@ -12,8 +12,6 @@ from bertie.inspect.probes.probe_data import StateScale, WordBatch
 from bertie.inspect.probes.structural_probe import CHAIN, MEASURES, StructuralProbes, tree_distances
 from bertie.inspect.treebank import ParsedSentence
 
-CPU = torch.device("cpu")
-
 
 def rows_of(probe: StructuralProbes, batches: list[WordBatch]) -> list[dict[str, float]]:
     with torch.no_grad():
@@ -27,7 +25,7 @@ def test_a_linear_map_that_gives_the_distances_finds_every_tree(
     planted_batches: list[WordBatch], unit_scale: StateScale
 ) -> None:
     mixing = np.random.default_rng(1).normal(0, 1, (10, 10))
-    probe = StructuralProbes(unit_scale, 10, 0, "m", CPU)
+    probe = StructuralProbes(unit_scale, 10, 0, "m")
     with torch.no_grad():
         probe.maps[:, 1] = torch.as_tensor(np.linalg.inv(mixing))
         distances, depths = probe.predict(planted_batches[1])
@@ -49,7 +47,7 @@ def test_a_linear_map_that_gives_the_distances_finds_every_tree(
 def test_training_finds_the_map_in_the_layer_that_has_it(
     planted_batches: list[WordBatch], unit_scale: StateScale, train_probe: Callable[..., None]
 ) -> None:
-    probe = StructuralProbes(unit_scale, 10, 0, "m", CPU)
+    probe = StructuralProbes(unit_scale, 10, 0, "m")
     for factor in (30, 10, 2):
         train_probe(probe, planted_batches, 25, factor)
     embeddings, layer, _ = rows_of(probe, planted_batches)
@@ -61,7 +59,7 @@ def test_training_finds_the_map_in_the_layer_that_has_it(
 def test_the_loss_is_the_mean_absolute_error_of_every_layer(
     planted_batches: list[WordBatch], unit_scale: StateScale
 ) -> None:
-    probe, batch = StructuralProbes(unit_scale, 4, 0, "m", CPU), planted_batches[0]
+    probe, batch = StructuralProbes(unit_scale, 4, 0, "m"), planted_batches[0]
     distances, depths = probe.predict(batch)
     expected = 0.0
     for s, sentence in enumerate(batch.sentences):
@@ -78,14 +76,14 @@ def test_the_loss_is_the_mean_absolute_error_of_every_layer(
 def test_layers_learn_independently(
     planted_batches: list[WordBatch], unit_scale: StateScale, train_probe: Callable[..., None]
 ) -> None:
-    both = StructuralProbes(unit_scale, 4, 0, "m", CPU)
+    both = StructuralProbes(unit_scale, 4, 0, "m")
     train_probe(both, planted_batches, 2)
     other = [
         WordBatch(b.sentences, b.numbers, b.valid, b.states * torch.tensor([7.0, 1])[:, None, None, None], *rest)
         for b in planted_batches
         for rest in [(b.attention, b.vectors)]
     ]
-    changed = StructuralProbes(unit_scale, 4, 0, "m", CPU)
+    changed = StructuralProbes(unit_scale, 4, 0, "m")
     train_probe(changed, other, 2)
     torch.testing.assert_close(changed.maps[:, 1], both.maps[:, 1])
     assert not torch.allclose(changed.maps[:, 0], both.maps[:, 0])
@@ -100,7 +98,7 @@ def batch_of(sentence: ParsedSentence, valid: list[bool]) -> WordBatch:
 def test_measures_of_the_chain_by_hand(unit_scale: StateScale) -> None:
     words = ("she", "sees", ",", "the", "cat")
     sentence = ParsedSentence(words, ("X",) * 5, (1, -1, 1, 4, 1), ("nsubj", "root", "punct", "det", "obj"), "s")
-    rows = rows_of(StructuralProbes(unit_scale, 4, 0, "m", CPU), [batch_of(sentence, [True] * 6)])
+    rows = rows_of(StructuralProbes(unit_scale, 4, 0, "m"), [batch_of(sentence, [True] * 6)])
     chain = rows[-1]
     # The chain without the comma: she-sees, sees-the, the-cat. The tree: she-sees, the-cat, cat-sees.
     assert chain["uuas"] == pytest.approx(2 / 3)
@@ -114,14 +112,14 @@ def test_measures_of_the_chain_by_hand(unit_scale: StateScale) -> None:
 def test_sentences_that_do_not_count(unit_scale: StateScale) -> None:
     """One word has no arc, four words have no rank correlation, and words without a token are left out."""
     one = ParsedSentence(("go",), ("X",), (-1,), ("root",), "s")
-    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m", CPU), [batch_of(one, [True, True])])[-1]
+    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m"), [batch_of(one, [True, True])])[-1]
     assert row["root_accuracy"] == 1
     assert [row[name] for name in MEASURES if name != "root_accuracy"] == [None] * 3
     four = ParsedSentence(tuple("abcd"), ("X",) * 4, (1, -1, 1, 2), ("a", "root", "a", "a"), "s")
-    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m", CPU), [batch_of(four, [True] * 5)])[-1]
+    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m"), [batch_of(four, [True] * 5)])[-1]
     assert (row["uuas"], row["depth_spearman"]) == (1, None)
-    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m", CPU), [batch_of(four, [True, True, True, False, True])])[-1]
+    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m"), [batch_of(four, [True, True, True, False, True])])[-1]
     assert row["uuas"] == 1  # the arc a-b; the head of d has no token
     mark = ParsedSentence(("!",), ("X",), (-1,), ("punct",), "s")
-    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m", CPU), [batch_of(mark, [True, True])])[-1]
+    row = rows_of(StructuralProbes(unit_scale, 4, 0, "m"), [batch_of(mark, [True, True])])[-1]
     assert [row[name] for name in MEASURES] == [None] * 4

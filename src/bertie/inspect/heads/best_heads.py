@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from bertie.inspect.intervals import UnitSums, in_report_half, meaning_of_interval, ratio, resample, with_interval
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import Table, TableRow
 from bertie.tokenizers.batching import batches
 
 _ANSWERS_AT_ONCE = 1 << 22  # bounds the memory of copied answers
@@ -147,7 +146,7 @@ _MEANING = {
 
 def best_table(
     name: str,
-    best: Best,
+    answers: Answers,
     meaning: dict[str, str],
     describe: Callable[[int, int], dict[str, int | str]],
 ) -> Table:
@@ -155,7 +154,7 @@ def best_table(
 
     Args:
         name: Name of the table.
-        best: The best heads, as `find_best` returns them.
+        answers: The answers of all heads and baselines.
         meaning: Names and meanings of the columns with the groups and with the number of questions, and of those that
             `describe` fills.
         describe: Describes a head and a baseline, given by the column of the head in `Answers.right` and the number
@@ -164,8 +163,8 @@ def best_table(
     group, questions, *_ = meaning
     measured = {key: text for key, text in (meaning | _MEANING).items() if key != group}
     held_out = {key: f"held_out_{key}" for key in measured}
-    rows: list[dict[str, Any]] = []
-    for (name_of_group, is_held_out), chosen in best.items():
+    rows: list[TableRow] = []
+    for (name_of_group, is_held_out), chosen in find_best(answers).items():
         row = {questions: chosen.questions, **describe(chosen.head, chosen.baseline), **chosen.columns}
         if is_held_out:  # it follows the row of all questions
             rows[-1] |= {held_out[key]: value for key, value in row.items()}

@@ -9,9 +9,8 @@ S  windows of a group    M  head words in a window    N  heads of a layer    Q  
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,16 +19,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from bertie.inspect.attention import Group, SeeLayer, head_names
-from bertie.inspect.heads.best_heads import Answers, best_table, find_best
+from bertie.inspect.heads.best_heads import Answers, best_table
 from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample, with_interval
 from bertie.inspect.mention_windows import RULES, MentionWindows, PlacedQuestion
-from bertie.inspect.tables import HEAD, Table
+from bertie.inspect.tables import HEAD, Table, TableRow
 from bertie.inspect.words import WordGrid
 from bertie.model.transformer import TransformerEncoder
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
+class _Asked(NamedTuple):
     """The questions of a group."""
 
     numbers: np.ndarray
@@ -96,16 +94,16 @@ class Coreference:
     def tables(self) -> list[Table]:
         """Return `coreference_best`, with the best head for each type of mention, and `coreference`, with all of them."""
         answers = Answers.join(self._answers)
-        best = best_table("coreference_best", find_best(answers), _BEST_MEANING, self._describe)
+        best = best_table("coreference_best", answers, _BEST_MEANING, self._describe)
         return [best, self._all_heads(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:
         return {**self._heads[head], "rule": RULES[baseline]}
 
     def _all_heads(self, answers: Answers) -> Table:
-        methods: list[dict[str, Any]] = [{"method": "attention", **head} for head in self._heads]
+        methods: list[TableRow] = [{"method": "attention", **head} for head in self._heads]
         methods += [{"method": rule, "layer": None, "head": None} for rule in RULES]
-        rows: list[dict[str, Any]] = []
+        rows: list[TableRow] = []
         for name, questions in answers.groups.items():
             terms = np.insert(answers.right[questions].astype(float), 0, 1, axis=1)
             sums = UnitSums.of(answers.unit[questions], terms)

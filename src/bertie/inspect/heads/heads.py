@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +18,7 @@ from bertie.inspect.heads.relations import Relations
 from bertie.inspect.heads.statistics import HeadStatistics, short_name
 from bertie.inspect.mention_windows import encode_mentions
 from bertie.inspect.mentions import read_coreference
-from bertie.inspect.tables import InputFindings, Table
+from bertie.inspect.tables import InputFindings, Table, TableRow
 from bertie.inspect.texts import Readable, TextFile
 from bertie.inspect.treebank import read_treebank
 from bertie.inspect.words import encode_words
@@ -142,6 +141,6 @@ def _coreference_lines(best: Table) -> list[str]:
     ]
 
 
-def _head(row: dict[str, Any]) -> str:
+def _head(row: TableRow) -> str:
     head = f"{row['held_out_layer']}.{row['held_out_head']}"
     return f"head {head} is right for {percent(row['held_out_accuracy'])}"

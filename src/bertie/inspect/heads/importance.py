@@ -22,7 +22,7 @@ from bertie.base.errors import UserError
 from bertie.batches.collate import collate
 from bertie.examples.left_out import valid_examples
 from bertie.inspect.attention import below_known, gated, head_names, require_transformer
-from bertie.inspect.tables import HEAD, InputFindings, Table
+from bertie.inspect.tables import HEAD, InputFacts, InputFindings, Table
 from bertie.inspect.texts import TextFile
 from bertie.model.encoders.electra import GENERATOR_HEAD, fill_masks
 from bertie.model.heads.vocabulary_heads import FillsMasks, MaskedLMHead
@@ -220,7 +220,7 @@ def inspect_importance(
     return InputFindings("loss", facts, [table], _summary(table, facts))
 
 
-def _summary(table: Table, facts: dict[str, Any]) -> list[str]:
+def _summary(table: Table, facts: InputFacts) -> list[str]:
     increase, error = (np.asarray(table.columns[name]) for name in ("loss_increase", "standard_error"))
     most = int(increase.argmax())
     head = f"{table.columns['layer'][most]}.{table.columns['head'][most]}"
@@ -235,7 +235,7 @@ def _summary(table: Table, facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-def importance_table(losses: HeadLosses) -> tuple[Table, dict[str, Any]]:
+def importance_table(losses: HeadLosses) -> tuple[Table, InputFacts]:
     """Return the table `head_importance`, and facts about it: kind of the loss, its value, batches, texts, predictions.
 
     Raises:

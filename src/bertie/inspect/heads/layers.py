@@ -14,7 +14,6 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from bertie.base import seeding
 from bertie.base.contracts import Hidden, Sequence
 from bertie.base.errors import UserError
 from bertie.inspect.attention import Group, read_hidden
-from bertie.inspect.tables import InputFindings, Table
+from bertie.inspect.tables import InputFindings, Table, TableRow
 from bertie.inspect.texts import TextFile
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
@@ -148,9 +147,9 @@ class LayerStates:
             self._word_sums[layer].index_add_(0, torch.as_tensor(word), units[index[1]].cpu())
             self.states[layer][place[sampled]] = x_TD[index[2]].float().cpu()
 
-    def anisotropy(self) -> list[dict[str, Any]]:
+    def anisotropy(self) -> list[TableRow]:
         """Return rows of the table `anisotropy`."""
-        rows: list[dict[str, Any]] = []
+        rows: list[TableRow] = []
         count = torch.as_tensor(self._contexts).double()
         used = count >= 2
         for layer, (sums, words) in enumerate(zip(self._sums, self._word_sums, strict=True)):
@@ -162,7 +161,7 @@ class LayerStates:
         return rows
 
 
-def cka_rows(a: LayerStates, b: LayerStates) -> Iterator[dict[str, Any]]:
+def cka_rows(a: LayerStates, b: LayerStates) -> Iterator[TableRow]:
     """Yield rows of the table `cka`: every layer of a model with every layer of another one, or of itself."""
     ours = [_Centered(layer) for layer in a.states]
     others = ours if a is b else [_Centered(layer) for layer in b.states]
@@ -297,15 +296,6 @@ class LayerComparison:
         facts = {**sizes, "max_length": sample.max_length, "compared": list(self._others)}
         tables = [Table.of_rows("anisotropy", models, ANISOTROPY), Table.of_rows("cka", rows, CKA)]
         return InputFindings("geometry", facts, tables, _summary(*tables))
-
-
-def inspect_layers(
-    predictor: Predictor, texts: TextFile, others: Many[str | Path] = (), seed: int = 0
-) -> InputFindings:
-    """Describe the layers of a model, and compare them with the layers of others. Arguments, errors: as in `LayerComparison`."""
-    layers = LayerComparison(predictor, texts, others, seed)
-    read_layers(predictor, texts, layers.states)
-    return layers.findings()
 
 
 def read_layers(predictor: Predictor, texts: TextFile, states: LayerStates) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from bertie.base.console import plural
 from bertie.inspect.heads.statistics import STATISTICS, short_name
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import Tables
 
 Scale = Literal["share", "size", "number", "difference"]
 MeasureKind = Literal["Attention", "Relations", "Coreference", "Loss"]
@@ -45,7 +45,7 @@ class Measure:
     """For every head, the better direction: 0 from the dependent to its head, 1 from the head to its dependent."""
 
 
-def _attention(tables: Mapping[str, Table]) -> Iterator[Measure]:
+def _attention(tables: Tables) -> Iterator[Measure]:
     heads, uniform = tables["heads"].plain(), tables["uniform_head"].plain()
     for name, meaning in STATISTICS.items():
         scale: Scale = "share" if name.startswith("to_") else "number"
@@ -53,7 +53,7 @@ def _attention(tables: Mapping[str, Table]) -> Iterator[Measure]:
         yield Measure(name, "Attention", short_name(name), meaning, scale, values, base, "A uniform head")
 
 
-def _relations(tables: Mapping[str, Table]) -> Iterator[Measure]:
+def _relations(tables: Tables) -> Iterator[Measure]:
     best = {row["relation"]: row for row in tables["relations"].rows()}
     columns = tables["relation_heads"].columns
     names = np.asarray(columns["relation"], dtype=object)
@@ -67,7 +67,7 @@ def _relations(tables: Mapping[str, Table]) -> Iterator[Measure]:
         yield Measure(key, "Relations", relation, label, "share", values, base, rule, count, relation, directions)
 
 
-def _coreference(tables: Mapping[str, Table]) -> Iterator[Measure]:
+def _coreference(tables: Tables) -> Iterator[Measure]:
     rows = [row for row in tables["coreference"].rows() if row["method"] == "attention"]
     for best in tables["coreference_best"].rows():
         kind = best["mention_type"]
@@ -78,7 +78,7 @@ def _coreference(tables: Mapping[str, Table]) -> Iterator[Measure]:
         yield Measure(key, "Coreference", kind, label, "share", values, base, rule, count)
 
 
-def _losses(tables: Mapping[str, Table]) -> Iterator[Measure]:
+def _losses(tables: Tables) -> Iterator[Measure]:
     table = tables["head_importance"]
     scales: dict[str, Scale] = {"importance": "size", "loss_increase": "difference"}
     for name, scale in scales.items():
@@ -94,6 +94,6 @@ def _rounded(values: list[Any]) -> list[float | None]:
 _BUILD = {"heads": _attention, "relations": _relations, "coreference": _coreference, "head_importance": _losses}
 
 
-def measures(tables: Mapping[str, Table]) -> list[Measure]:
+def measures(tables: Tables) -> list[Measure]:
     """Return the measures that the tables have."""
     return [measure for name, build in _BUILD.items() if name in tables for measure in build(tables)]

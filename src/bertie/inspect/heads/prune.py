@@ -33,6 +33,8 @@ from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig
 from bertie.predict.load import load
 
+Heads = list[tuple[int, int]]
+"""Layer and head of each, both from 1."""
 CARD = "README.md"
 OTHER_FILES = (CARD, "config.toml")  # the settings of a run say how long its sequences were
 
@@ -97,7 +99,7 @@ def prune_heads(
     return {"out": str(out), "heads": [list(head) for head in chosen], **loss}
 
 
-def parse_heads(text: str) -> list[tuple[int, int]]:
+def parse_heads(text: str) -> Heads:
     """Read heads as LAYER.HEAD, separated by commas, such as "2.3,4.10".
 
     Raises:
@@ -109,7 +111,7 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
     return [(int(layer), int(head)) for layer, head in (part.split(".") for part in parts)]
 
 
-def lowest_heads(importance: np.ndarray, count: int) -> list[tuple[int, int]]:
+def lowest_heads(importance: np.ndarray, count: int) -> Heads:
     """Return the heads with the lowest importance, as (layer, head) from 1. The most important head of a layer is kept.
 
     Michel et al. (2019) compare the heads after dividing by the norm of their layer. Without that, the loss rises less
@@ -126,7 +128,7 @@ def lowest_heads(importance: np.ndarray, count: int) -> list[tuple[int, int]]:
     return sorted((int(i) // heads + 1, int(i) % heads + 1) for i in order)
 
 
-def _require_heads(chosen: list[tuple[int, int]], lowest: int, config: TransformerConfig) -> None:
+def _require_heads(chosen: Heads, lowest: int, config: TransformerConfig) -> None:
     """Check the heads against the sizes of the model. Raises UsageError."""
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     if config.shares_layers:
@@ -142,7 +144,7 @@ def _require_heads(chosen: list[tuple[int, int]], lowest: int, config: Transform
         raise UsageError(f"--lowest {lowest}: give 1 to {most}, because the most important head of each layer is kept")
 
 
-def _write(source: Path, out: Path, chosen: list[tuple[int, int]]) -> None:
+def _write(source: Path, out: Path, chosen: Heads) -> None:
     """Write a copy of a model's folder with the heads disabled."""
     with storage.atomic_folder(out) as folder:
         for name in (*MODEL_FILES, *TASK_FILES, *OTHER_FILES):
@@ -155,7 +157,7 @@ def _write(source: Path, out: Path, chosen: list[tuple[int, int]]) -> None:
 
 
 @torch.inference_mode()
-def _compare(losses: HeadLosses, chosen: list[tuple[int, int]]) -> dict[str, Any]:
+def _compare(losses: HeadLosses, chosen: Heads) -> dict[str, Any]:
     """Return the loss of the whole model and the loss with the chosen heads masked."""
     gates = torch.ones(losses.shape, device=losses.model.device)
     for layer, head in chosen:
@@ -175,7 +177,7 @@ def _compare(losses: HeadLosses, chosen: list[tuple[int, int]]) -> dict[str, Any
     return {"kind": losses.kind, **means, **certainty}
 
 
-def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
+def _disabled(source: Path, chosen: Heads) -> dict[str, Tensor]:
     """Return all tensors of a checkpoint under the names of its file, with zeros in the weights of the chosen heads."""
     checkpoint = read_checkpoint(source)
     family, config, _ = from_config_json(storage.read_json(source / "config.json"), str(source / "config.json"))
@@ -198,7 +200,7 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
     return tensors
 
 
-def _note(path: Path, chosen: list[tuple[int, int]]) -> None:
+def _note(path: Path, chosen: Heads) -> None:
     """Append the disabled heads to the model card."""
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     names = ", ".join(f"{layer}.{head}" for layer, head in chosen)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +23,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bertie.inspect.attention import Group, SeeLayer, head_names
-from bertie.inspect.heads.best_heads import Answers, best_table, find_best
-from bertie.inspect.tables import HEAD, Table
+from bertie.inspect.heads.best_heads import Answers, best_table
+from bertie.inspect.tables import HEAD, Table, TableRow
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import EncodedWords, WordGrid, words_of
 from bertie.model.transformer import TransformerEncoder
@@ -89,7 +88,7 @@ class Relations:
     def tables(self) -> list[Table]:
         """Return `relations`, with one row per relation, and `relation_heads`, with the accuracy of every head."""
         answers = Answers.join(self._answers)
-        best = best_table("relations", find_best(answers), _GROUP | _CHOICE, self._describe)
+        best = best_table("relations", answers, _GROUP | _CHOICE, self._describe)
         return [best, self._heads_table(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:
@@ -98,7 +97,7 @@ class Relations:
         return {**chosen, "offset": int(OFFSETS[baseline])}
 
     def _heads_table(self, answers: Answers) -> Table:
-        rows: list[dict[str, Any]] = []
+        rows: list[TableRow] = []
         for name, words in answers.groups.items():
             right = answers.count(words)[: answers.heads].reshape(-1, len(DIRECTIONS), self._per_layer) / len(words)
             for direction, shares in zip(DIRECTIONS, right.swapaxes(0, 1), strict=True):

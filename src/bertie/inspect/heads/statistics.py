@@ -11,8 +11,7 @@ C  means: the statistics, then the attention at each distance
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,8 +52,7 @@ def short_name(statistic: str) -> str:
     return " ".join(parts.get(part, part) for part in statistic.split("_"))
 
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
+class _Grid(NamedTuple):
     """Properties of a group that are the same in all layers."""
 
     keys: Float[Tensor, "S 3 K"]

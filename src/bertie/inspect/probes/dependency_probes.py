@@ -139,16 +139,16 @@ class ArcLabeler(nn.Module):
 
     def __init__(self, scale: StateScale, relations: int):
         super().__init__()
-        layers, size = scale.mean.shape[0], scale.mean.shape[-1]
+        layers, *_, size = scale.mean.shape
         self.weights = nn.Parameter(torch.zeros(2, layers, size, relations))
         self.bias = nn.Parameter(torch.zeros(layers, 1, relations))
-        self.mean, self.deviation = nn.Buffer(scale.mean), nn.Buffer(scale.deviation)
+        self.scale = scale
 
     def forward(
         self, batch: WordBatch, words: Bool[Tensor, "S P"], heads: Int[Tensor, " n"]
     ) -> Float[Tensor, "layers n C"]:
         """Return the logits of the arcs from the places `heads` to the given words."""
-        states = (batch.states - self.mean) / self.deviation
+        states = self.scale.of(batch)
         sentence = words.nonzero()[:, 0]
         return states[:, words] @ self.weights[0] + states[:, sentence, heads] @ self.weights[1] + self.bias
 

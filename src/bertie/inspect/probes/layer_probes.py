@@ -87,29 +87,28 @@ class ProbeTask:
 class LayerProbes(nn.Module):
     """A linear classifier for every layer, task and control task."""
 
-    def __init__(self, scale: StateScale, tasks: Many[ProbeTask], name: str, device: torch.device):
+    def __init__(self, scale: StateScale, tasks: Many[ProbeTask], name: str):
         """Create the classifiers.
 
         Args:
             scale: Scale of the hidden states.
             tasks: The tasks.
             name: Name of the model in the table.
-            device: Where to compute.
         """
         super().__init__()
-        layers, size = scale.mean.shape[0], scale.mean.shape[-1]
+        layers, *_, size = scale.mean.shape
         self.tasks = tasks
         self.weights = nn.ParameterList(torch.zeros(2, layers, size, len(task.labels)) for task in tasks)
         self.biases = nn.ParameterList(torch.zeros(2, layers, 1, len(task.labels)) for task in tasks)
-        self.mean, self.deviation = nn.Buffer(scale.mean), nn.Buffer(scale.deviation)
-        self.to(device)
+        self.scale = scale
+        self.to(scale.mean.device)
         self.learning_rates = [(list(self.parameters()), LEARNING_RATE)]
         self._name, self._layers = name, layers
         self._sums: list[list[UnitSums]] = [[] for _ in tasks]  # words, majority, usual label, then each layer twice
 
     def logits(self, task: int, batch: WordBatch) -> Float[Tensor, "2 layers n C"]:
         """Return the logits of all words, for a task and its control task."""
-        states = ((batch.states - self.mean) / self.deviation)[:, batch.words]
+        states = self.scale.of(batch)[:, batch.words]
         return states @ self.weights[task] + self.biases[task]
 
     def loss(self, batch: WordBatch) -> Tensor:

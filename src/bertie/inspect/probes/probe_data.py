@@ -221,6 +221,10 @@ class StateScale:
     deviation: Float[Tensor, "layers 1 1 D"]
     """The standard deviation; 1 where it is 0."""
 
+    def of(self, batch: WordBatch) -> Float[Tensor, "layers S P D"]:
+        """Return the hidden states of a batch on the common scale."""
+        return (batch.states - self.mean) / self.deviation
+
     @classmethod
     def estimate(cls, reader: WordReader, numbers: Many[int], seed: int) -> StateScale:
         """Estimate the scale from a sample of sentences."""

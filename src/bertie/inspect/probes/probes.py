@@ -11,7 +11,6 @@ from collections.abc import Sequence as Many
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,7 +22,7 @@ from bertie.inspect.probes.dependency_probes import ATTENTION, RIGHT, VECTORS, D
 from bertie.inspect.probes.layer_probes import PART_OF_SPEECH, RELATION, LayerProbes, ProbeTask
 from bertie.inspect.probes.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors
 from bertie.inspect.probes.structural_probe import CHAIN, UNDIRECTED, StructuralProbes
-from bertie.inspect.tables import InputFindings, Table
+from bertie.inspect.tables import InputFacts, InputFindings, Table, TableRow
 from bertie.inspect.texts import Readable
 from bertie.inspect.treebank import ParsedSentence, read_treebank
 from bertie.model.encoder import build_encoder
@@ -163,12 +162,11 @@ def _probe(train: WordReader, test: WordReader, epochs: int, seed: int, name: st
     sentences = [train.treebank.sentences[number] for number in numbers]
     scale = StateScale.estimate(train, numbers, seed)
     example = train.read(numbers[:1])
-    device = example.valid.device
     tasks = [ProbeTask.of(task, sentences, test.treebank.sentences, seed) for task in (PART_OF_SPEECH, RELATION)]
     probes = (
         DependencyProbes(example, scale, sentences, seed, name, control=name == UNTRAINED_NAME),
-        StructuralProbes(scale, RANK, seed, name, device, control=name == UNTRAINED_NAME),
-        LayerProbes(scale, [task for task in tasks if task is not None], name, device),
+        StructuralProbes(scale, RANK, seed, name, control=name == UNTRAINED_NAME),
+        LayerProbes(scale, [task for task in tasks if task is not None], name),
     )
     fit(train, numbers, probes, epochs, seed, f"train probes, {name} model")
     measure(train, held_out, test, probes, f"test probes, {name} model")
@@ -191,7 +189,7 @@ def _read(path: Path, predictor: Predictor) -> EncodedTreebank:
     return treebank
 
 
-def _facts(treebank: EncodedTreebank) -> dict[str, Any]:
+def _facts(treebank: EncodedTreebank) -> InputFacts:
     return {
         "sentences": len(treebank.sentences),
         "words": sum(len(sentence.words) for sentence in treebank.sentences),
@@ -220,7 +218,7 @@ def _summary(tables: dict[str, Table]) -> list[str]:
     return lines
 
 
-def _best(rows: list[dict[str, Any]], measure: str, name: str) -> str:
+def _best(rows: list[TableRow], measure: str, name: str) -> str:
     """Return the best layer of the trained model, beside its embeddings and the best layer of the untrained one."""
     trained, control = ([row for row in rows if row["model"] == model] for model in (TRAINED_NAME, UNTRAINED_NAME))
     best, best_control = (max(layers, key=lambda row: row[measure] or 0) for layers in (trained, control))

@@ -91,7 +91,7 @@ UNDIRECTED, DISTANCE, ROOT, DEPTH = MEASURES = ("uuas", "distance_spearman", "ro
 class StructuralProbes(nn.Module):
     """A distance probe and a depth probe for every layer."""
 
-    def __init__(self, scale: StateScale, rank: int, seed: int, name: str, device: torch.device, control: bool = False):
+    def __init__(self, scale: StateScale, rank: int, seed: int, name: str, control: bool = False):
         """Create the probes.
 
         Args:
@@ -99,17 +99,16 @@ class StructuralProbes(nn.Module):
             rank: Rows of B; at most the hidden size.
             seed: Random seed of the initial weights.
             name: Name of the model in the table.
-            device: Where to compute.
             control: The model is a control: leave out the chain, which uses no model.
         """
         super().__init__()
-        layers, size = scale.deviation.shape[0], scale.deviation.shape[-1]
+        layers, *_, size = scale.deviation.shape
         rank = min(rank, size)
         rng = seeding.generator(seed, seeding.INSPECT, WEIGHTS)
         initial = rng.normal(0, (2 / (size * rank)) ** 0.5, (2, layers, size, rank))  # |B h|² starts near 2
-        self.maps = nn.Parameter(torch.as_tensor(initial, dtype=torch.float32, device=device))
+        self.maps = nn.Parameter(torch.as_tensor(initial, dtype=torch.float32, device=scale.deviation.device))
         self.learning_rates = [(list(self.parameters()), LEARNING_RATE)]
-        self._deviation = scale.deviation.to(device)
+        self._deviation = scale.deviation
         self._name = name
         self._counts = [TreeCounts() for _ in range(layers)]
         self._chain = [] if control else [TreeCounts()]

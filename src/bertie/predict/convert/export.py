@@ -25,7 +25,7 @@ from bertie.checkpoints.tensorflow import folder as google
 from bertie.predict.convert import compare_bertie, export_checks, transformers_js, verify
 from bertie.predict.convert.comparison import Probe, run
 from bertie.predict.convert.conversion import Conversion, ExportPrecision, ExportTarget, require_possible
-from bertie.predict.convert.export_checks import ModelResults
+from bertie.predict.convert.export_checks import Measurements, ModelResults
 from bertie.predict.convert.export_engines import write_engine
 from bertie.predict.engines import files
 from bertie.predict.engines.files import Exported
@@ -98,7 +98,7 @@ def convert(
     return {"out": str(out), "engine": job.engine, "precision": precision, **measured, **pushed}
 
 
-def _write(job: Conversion, folder: Path, card: CardFacts, started: float) -> dict[str, Any]:
+def _write(job: Conversion, folder: Path, card: CardFacts, started: float) -> Measurements:
     """Write the folder and compare it with its source. Return what was measured. started: the time of the call."""
     predictor = None if job.to in ("hf", "sentence-transformers") else job.load()
     _write_files(job, folder, predictor)
@@ -155,7 +155,7 @@ def _compare(
     probes: list[Probe],
     converted: Callable[[], Predictor],
     exported: Exported | None,
-) -> dict[str, Any]:
+) -> Measurements:
     """Compare the written folder with the source. Raises UserError if they differ too much."""
     after = export_checks.measure(converted(), job.checked, job.data)
     measured = export_checks.differences(before, after) | (exported.measured if exported else {})
@@ -180,7 +180,7 @@ def _compare(
     return measured
 
 
-def _write_card(job: Conversion, folder: Path, card: CardFacts, measured: dict[str, Any]) -> None:
+def _write_card(job: Conversion, folder: Path, card: CardFacts, measured: Measurements) -> None:
     """Write the model card, with the results of the comparison."""
     if job.to == "tf":  # no format of the hub
         return

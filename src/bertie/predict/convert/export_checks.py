@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,19 +20,20 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import token_vectors
 from bertie.tasks import Task
 
+Measurements = dict[str, Any]
+"""What was measured of a converted model, as `convert` returns it."""
 MIN_COSINE = 0.98
 """Smallest cosine of a hidden state in bf16 and in the source."""
 
 
-@dataclass(frozen=True, eq=False)
-class ModelResults:
+class ModelResults(NamedTuple):
     """The results of a model, so that it need not stay in memory beside the other one."""
 
     states: np.ndarray
     """Last hidden states, [tokens, D]."""
     scores: dict[str, float]
     """Of a task, with data."""
-    vectors: np.ndarray | None
+    vectors: np.ndarray | None = None
     """Of the texts of the data, for a model without a task."""
 
 
@@ -40,13 +41,13 @@ def measure(predictor: Predictor, members: list[Sequence], data: str | Path | No
     """Compute hidden states of some sequences, and the scores on data."""
     states = np.concatenate(token_vectors(predictor.model, members))
     if data is None:
-        return ModelResults(states, {}, None)
+        return ModelResults(states, {})
     if predictor.task is None:
         return ModelResults(states, {}, predictor.embed(texts(data)))
-    return ModelResults(states, predictor.evaluate(data)["scores"], None)
+    return ModelResults(states, predictor.evaluate(data)["scores"])
 
 
-def differences(before: ModelResults, after: ModelResults) -> dict[str, Any]:
+def differences(before: ModelResults, after: ModelResults) -> Measurements:
     """Compare the last hidden states of two models.
 
     Returns:
@@ -62,7 +63,7 @@ def _cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return (ours * theirs).sum(1) / np.maximum(norms, 1e-12)
 
 
-def require_close(precision: str, measured: dict[str, Any]) -> None:
+def require_close(precision: str, measured: Measurements) -> None:
     """Raise UserError if the differences are larger than the precision explains. int8 is judged by its scores."""
     worst = max([measured["difference"] if precision == "fp32" else 0.0, *measured.get("outputs", {}).values()])
     if not worst <= TOLERANCE:
@@ -85,7 +86,7 @@ def require_equal(compared: list[Compared], exact: bool) -> None:
             raise UserError(f"{problem}: report this bug")
 
 
-def compare_scores(before: ModelResults, after: ModelResults, task: Task | None) -> dict[str, Any]:
+def compare_scores(before: ModelResults, after: ModelResults, task: Task | None) -> Measurements:
     """Compare the scores of two models on labeled examples, or their vectors of texts if they have no task.
 
     Returns:
@@ -97,7 +98,7 @@ def compare_scores(before: ModelResults, after: ModelResults, task: Task | None)
     return {"scores": new, "source_scores": old, "metric": metric, "loss": old[metric] - new[metric]}
 
 
-def require_small_loss(what: str, measured: dict[str, Any], max_loss: float, remedy: str) -> None:
+def require_small_loss(what: str, measured: Measurements, max_loss: float, remedy: str) -> None:
     """Raise UserError if a model loses too much. measured: the result of `compare_scores`."""
     if measured["loss"] > max_loss:
         problem = f"{what} loses {measured['loss']:.4f} of {measured['metric']}, more than {max_loss:g}"

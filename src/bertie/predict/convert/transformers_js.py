@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from bertie.base import console, storage
 from bertie.base.contracts import Sequence
@@ -17,7 +17,7 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.convert import export_checks
 from bertie.predict.convert.comparison import TOLERANCE
-from bertie.predict.convert.export_checks import ModelResults
+from bertie.predict.convert.export_checks import Measurements, ModelResults
 from bertie.predict.convert.export_engines import graph_differences
 from bertie.predict.engines import onnx
 from bertie.predict.engines.graph import Graph, exported_heads
@@ -42,7 +42,7 @@ MAX_BYTES = (1 << 31) - (1 << 20)
 
 def write(
     before: ModelResults, folder: Path, members: list[Sequence], data: str | Path | None, max_loss: float
-) -> dict[str, Any]:
+) -> Measurements:
     """Add the ONNX files to a folder with the other files of the model, and compare all their outputs with torch's.
 
     The outputs have the names that transformers.js reads.

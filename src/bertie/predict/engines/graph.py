@@ -41,7 +41,7 @@ class Graph(nn.Module):
     Padding is at the end of a sequence. Its hidden states have no meaning.
     """
 
-    def __init__(self, model: Model, heads: bool = True):
+    def __init__(self, model: Model):
         """Share the weights of a model.
 
         Raises:
@@ -58,8 +58,8 @@ class Graph(nn.Module):
             raise UsageError(f"{special or encoder.config.kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
-        self.pools = heads and model.reading is not None and model.reading.only_pooled is not None
-        self.heads = nn.ModuleDict({kind: model.heads[kind] for kind in exported_heads(model)} if heads else {})
+        self.pools = model.reading is not None and model.reading.only_pooled is not None
+        self.heads = nn.ModuleDict({kind: model.heads[kind] for kind in exported_heads(model)})
 
     @property
     def inputs(self) -> tuple[str, ...]:

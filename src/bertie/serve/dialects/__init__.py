@@ -28,6 +28,10 @@ from bertie.serve.dialects.vllm import VLLM
 from bertie.serve.exchange import Dialect, Endpoint
 
 DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY, VLLM, HF, COHERE, OLLAMA)
+CLAIMS = [
+    (dialect, endpoint, (endpoint.method, endpoint.path)) for dialect in DIALECTS for endpoint in dialect.endpoints
+]
+"""Every endpoint with its dialect, and with the method and the path that it claims without the base of the dialect."""
 
 
 def routes(chosen: str | None = None) -> Iterator[tuple[str, Dialect, Endpoint]]:
@@ -36,18 +40,15 @@ def routes(chosen: str | None = None) -> Iterator[tuple[str, Dialect, Endpoint]]
     Args:
         chosen: Name of the dialect whose paths are also served without its base where others claim them, too.
     """
-    claims = Counter((endpoint.method, endpoint.path) for dialect in DIALECTS for endpoint in dialect.endpoints)
-    bertie_paths = {(endpoint.method, endpoint.path) for endpoint in V1.endpoints}
-    for dialect in DIALECTS:
-        for endpoint in dialect.endpoints:
-            yield (dialect.base + endpoint.path).rstrip("/"), dialect, endpoint
-            claim = (endpoint.method, endpoint.path)
-            is_free = claim not in bertie_paths and (claims[claim] == 1 or dialect.name == chosen)
-            if dialect.base and endpoint.bare and is_free:
-                yield endpoint.path, dialect, endpoint
+    counts = Counter(claim for *_, claim in CLAIMS)
+    bertie_paths = {claim for dialect, _, claim in CLAIMS if dialect is V1}
+    for dialect, endpoint, claim in CLAIMS:
+        yield (dialect.base + endpoint.path).rstrip("/"), dialect, endpoint
+        is_free = claim not in bertie_paths and (counts[claim] == 1 or dialect.name == chosen)
+        if dialect.base and endpoint.bare and is_free:
+            yield endpoint.path, dialect, endpoint
 
 
 def claimants(method: str, path: str) -> list[Dialect]:
     """Return the dialects that claim a path without their base."""
-    claims = [(dialect, endpoint.method, endpoint.path) for dialect in DIALECTS for endpoint in dialect.endpoints]
-    return [dialect for dialect, *claim in claims if dialect.base and claim == [method, path]]
+    return [dialect for dialect, _, claim in CLAIMS if dialect.base and claim == (method, path)]

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bertie.serve.ask import Answered, Ask
+from bertie.serve.dialects.v1_messages import AtLeast1, Named, Texts
 from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import base64_of, json_numbers
@@ -20,17 +21,9 @@ from bertie.serve.scores import rank
 from bertie.serve.vectors import embed
 
 EmbeddingType = Literal["float", "base64", "binary", "ubinary"]
-CohereCount = Annotated[int, Meta(ge=1)]
 
 
-class CohereRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The fields of every request."""
-
-    model: str = ""
-    """Name of the model. It may be omitted if the server has one model."""
-
-
-class CohereEmbedV1(CohereRequest, kw_only=True):
+class CohereEmbedV1(Named):
     """Texts to embed."""
 
     texts: list[str] | None = None
@@ -59,11 +52,11 @@ class CohereInput(Struct, forbid_unknown_fields=True):
     content: Annotated[list[CohereContent], Meta(min_length=1, max_length=1)]
 
 
-class CohereEmbedV2(CohereEmbedV1, kw_only=True):
+class CohereEmbedV2(CohereEmbedV1):
     """Texts to embed, as `texts` or as `inputs`."""
 
     inputs: list[CohereInput] | None = None
-    max_tokens: CohereCount | None = None
+    max_tokens: AtLeast1 | None = None
     """Tokens of a text that are read. Refused if the model reads more."""
     output_dimension: int | None = None
     """Width of the vectors: the model's own, or a smaller one that it was trained for. Shorter vectors have length 1."""
@@ -71,14 +64,14 @@ class CohereEmbedV2(CohereEmbedV1, kw_only=True):
     """Without effect."""
 
 
-class CohereRerankV1(CohereRequest, kw_only=True):
+class CohereRerankV1(Named, kw_only=True):
     """Documents to sort by their relevance for a query."""
 
     query: str
     documents: Annotated[list[str | dict[str, str]], Meta(min_length=1)]
-    top_n: CohereCount | None = None
+    top_n: AtLeast1 | None = None
     """Most results. Without it: all documents."""
-    rank_fields: Annotated[list[str], Meta(min_length=1)] | None = None
+    rank_fields: Texts | None = None
     """Of documents that are objects: the fields to read, one line each in this order. Without it: text."""
     return_documents: bool = False
     """Repeat each document in its result."""
@@ -86,16 +79,16 @@ class CohereRerankV1(CohereRequest, kw_only=True):
     """Only 1: of a long document, the beginning is read."""
 
 
-class CohereRerankV2(CohereRequest, kw_only=True):
+class CohereRerankV2(Named, kw_only=True):
     """Documents to sort by their relevance for a query."""
 
     query: str
-    documents: Annotated[list[str], Meta(min_length=1)]
-    top_n: CohereCount | None = None
+    documents: Texts
+    top_n: AtLeast1 | None = None
     """Most results. Without it: all documents."""
     return_documents: bool = False
     """Repeat each document in its result. Newer clients of Cohere do not send it, others do."""
-    max_tokens_per_doc: CohereCount | None = None
+    max_tokens_per_doc: AtLeast1 | None = None
     """Tokens of a document that are read. Refused if the model reads more."""
     priority: int | None = None
     """Without effect."""

@@ -16,7 +16,7 @@ from msgspec import structs
 from scipy.special import expit, softmax
 
 from bertie.base.errors import UserError
-from bertie.predict.fill_mask import MaskPrediction
+from bertie.predict.fill_mask import MaskPrediction, MaskPredictions
 from bertie.predict.vectors import similarities
 from bertie.serve import predictions
 from bertie.serve.ask import Ask
@@ -245,7 +245,7 @@ def _target_ids(tokenizer: Tokenizer, targets: list[str]) -> np.ndarray:
     return np.array(list(ids))
 
 
-def _fillings(model: ServedModel, texts: list[str], results: list[list[list[MaskPrediction]]]) -> list[Any]:
+def _fillings(model: ServedModel, texts: list[str], results: list[MaskPredictions]) -> list[Any]:
     """Return the predictions at each mask of each text; of a text with one mask, the predictions alone."""
     tokenizer = model.predictor.tokenizer
     ids = {token: number for number, token in enumerate(tokenizer.vocabulary)}
@@ -343,11 +343,11 @@ def _model(call: Call, name: str) -> ServedModel:
     return call.service.model(last if name not in known and last in known else name, "vectors")
 
 
-def _parameters(request: m.HfRequest) -> dict[str, Any]:
+def _parameters(request: m.HfRequest) -> Parameters:
     """Return the parameters that are given, within `parameters` or beside `inputs`. Raises Refused if one is given twice."""
     nested = request.parameters or m.HfParameters()
     named = [(name, getattr(request, name)) for name in VECTOR_FIELDS] + list(structs.asdict(nested).items())
-    values: dict[str, Any] = {}
+    values: Parameters = {}
     for name, value in named:
         if value is not None:
             if name in values:
@@ -361,7 +361,7 @@ def _own_task(model: ServedModel) -> str:
     return model.predicting.facts.hub_tag if "predict" in model.lanes else ""
 
 
-def _meant(model: ServedModel, inputs: m.HfInputs, parameters: dict[str, Any]) -> str:
+def _meant(model: ServedModel, inputs: m.HfInputs, parameters: Parameters) -> str:
     """Return the task that a request means which names none."""
     if isinstance(inputs, dict):
         if named := [task for key, task in KEYS.items() if key in inputs]:

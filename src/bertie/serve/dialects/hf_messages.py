@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from bertie.serve.dialects.v1_messages import AtLeast0, AtLeast1
 from bertie.tasks.aggregation import Strategy
 
 HfInputs = str | list[str | dict[str, str]] | dict[str, str | list[str]]
-HfCount = Annotated[int, Meta(ge=1)]
 
 
-class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
+class HfVectorFields(Struct, forbid_unknown_fields=True):
     """The fields of feature extraction, which clients send beside `inputs`, and others within `parameters`."""
 
     normalize: bool | None = None
@@ -31,10 +31,10 @@ class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
     """Only float: /v1/embeddings has base64."""
 
 
-class HfParameters(HfVectorFields, kw_only=True):
+class HfParameters(HfVectorFields):
     """The parameters of all tasks. One that another task has is refused."""
 
-    top_k: HfCount | None = None
+    top_k: AtLeast1 | None = None
     """Text classification: classes in the answer, by default all. Fill-mask: tokens per mask, by default 5. Question
     answering: answers, at most 100; without it, or with 1, the answer is an object and no list."""
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
@@ -44,27 +44,27 @@ class HfParameters(HfVectorFields, kw_only=True):
     entities."""
     ignore_labels: list[str] | None = None
     """Of token classification: labels to leave out. O must be one of them."""
-    stride: Annotated[int, Meta(ge=0)] | None = None
+    stride: AtLeast0 | None = None
     """Of token classification: tokens that the windows of a long text share, at most three quarters. Without it: as
     the model was trained."""
     targets: list[str] | str | None = None
     """Of fill-mask: the tokens among which to choose. Of one that is not in the vocabulary, the first piece counts."""
     align_to_words: bool | None = None
     """Of question answering: true extends answers to whole words."""
-    doc_stride: Annotated[int, Meta(ge=0)] | None = None
+    doc_stride: AtLeast0 | None = None
     """Of question answering: tokens that the windows of a long context share, at most three quarters. Without it: as
     the model was trained."""
     handle_impossible_answer: bool | None = None
     """Of question answering: whether "no answer", an empty text, may win. Without it: as the model was trained."""
-    max_answer_len: HfCount | None = None
+    max_answer_len: AtLeast1 | None = None
     """Of question answering: tokens of the longest answer. Without it: as the model was trained."""
-    max_question_len: HfCount | None = None
+    max_question_len: AtLeast1 | None = None
     """Of question answering: tokens of the question that are read."""
-    max_seq_len: HfCount | None = None
+    max_seq_len: AtLeast1 | None = None
     """Of question answering: tokens of a window. Only what the model reads, or more, is possible."""
 
 
-class HfOptions(Struct, forbid_unknown_fields=True, kw_only=True):
+class HfOptions(Struct, forbid_unknown_fields=True):
     """Options of the hosted service, without effect here: there is no cache, and models are loaded."""
 
     use_cache: bool | None = None

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1 import embedding_list, metrics, require_ready
-from bertie.serve.dialects.v1_messages import ClassScore, CodedError, Embedding, Texts, Usage, coded_form, usage
+from bertie.serve.dialects.v1_messages import (
+    AtLeast0,
+    AtLeast1,
+    ClassScore,
+    CodedError,
+    Embedding,
+    Texts,
+    Usage,
+    coded_form,
+    cost,
+)
 from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import ErrorType, Refused
 from bertie.serve.scores import classify as classified
@@ -20,7 +30,7 @@ UNNAMED = "default/not-specified"
 """The name in infinity for the model of a request that names none."""
 
 
-class InfinityRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class InfinityRequest(Struct, forbid_unknown_fields=True):
     """The fields of every request. Texts with more tokens than the model reads are truncated."""
 
     model: str = UNNAMED
@@ -33,7 +43,7 @@ class InfinityEmbeddingsRequest(InfinityRequest, kw_only=True):
     input: str | Texts
     encoding_format: Literal["float", "base64"] = "float"
     """base64: the bytes of little-endian float32 numbers."""
-    dimensions: Annotated[int, Meta(ge=0)] = 0
+    dimensions: AtLeast0 = 0
     """Width of the vectors: the model's own, also as 0, or a smaller one that it was trained for. Shorter vectors have length
     1."""
     modality: Literal["text"] = "text"
@@ -50,7 +60,7 @@ class InfinityRerankRequest(InfinityRequest, kw_only=True):
     """Repeat each document in its result."""
     raw_scores: bool = False
     """Of a reranker: return the output of the head instead of its sigmoid."""
-    top_n: Annotated[int, Meta(ge=1)] | None = None
+    top_n: AtLeast1 | None = None
     """Most results. Without it: all documents."""
 
 
@@ -220,5 +230,4 @@ def _ask(call: Call, request: InfinityRequest, fields: dict[str, Any], **setting
 
 def _answer(call: Call, answered: Answered[Any]) -> dict[str, Any]:
     """Return the fields of every answer of a model."""
-    facts = {"model": answered.model.name, "usage": usage(answered)}
-    return {**facts, "id": f"infinity-{call.id}", "created": int(time.time())}
+    return {**cost(answered), "id": f"infinity-{call.id}", "created": int(time.time())}

@@ -24,14 +24,14 @@ from bertie.serve.operations import ServedModel
 LATEST = ":latest"
 
 
-class OllamaRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class OllamaRequest(Struct, forbid_unknown_fields=True):
     """The fields of every request."""
 
     model: str = ""
     """Name of the model, as it is or with :latest. It may be omitted if the server has one model."""
 
 
-class OllamaComputation(OllamaRequest, kw_only=True):
+class OllamaComputation(OllamaRequest):
     """The fields of requests for vectors."""
 
     options: dict[str, Any] | None = None
@@ -51,14 +51,14 @@ class OllamaEmbedRequest(OllamaComputation, kw_only=True):
     """Width of the vectors: the model's own, also as 0, or a smaller one that it was trained for."""
 
 
-class OllamaEmbeddingsRequest(OllamaComputation, kw_only=True):
+class OllamaEmbeddingsRequest(OllamaComputation):
     """A text to embed, in the older way."""
 
     prompt: str = ""
     """The text. An empty one has no vector."""
 
 
-class OllamaShowRequest(OllamaRequest, kw_only=True):
+class OllamaShowRequest(OllamaRequest):
     """A model to describe."""
 
     name: str = ""

@@ -19,7 +19,7 @@ from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1
 from bertie.serve.dialects.v1 import HEALTH
-from bertie.serve.dialects.v1_messages import ClassScore, Texts
+from bertie.serve.dialects.v1_messages import AtLeast1, ClassScore, Texts
 from bertie.serve.exchange import Call, Dialect, Endpoint, invalid
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import json_numbers, raw
@@ -31,7 +31,7 @@ PredictInput = str | list[str | Annotated[list[str], Meta(min_length=1, max_leng
 """A text, a pair of texts, or a list of lists with one text or two."""
 
 
-class TeiRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class TeiRequest(Struct, forbid_unknown_fields=True):
     """The fields of requests with texts that may be truncated."""
 
     truncate: bool = False
@@ -54,7 +54,7 @@ class TeiEmbedRequest(TeiEmbedAllRequest, kw_only=True):
 
     normalize: bool = True
     """Whether to scale each vector to length 1."""
-    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    dimensions: AtLeast1 | None = None
     """How many numbers of each vector to return, the first ones. They are taken before normalization."""
 
 
@@ -85,7 +85,7 @@ class TeiSimilarityInput(Struct, forbid_unknown_fields=True):
     sentences: Texts
 
 
-class TeiSimilarityParameters(Struct, forbid_unknown_fields=True, kw_only=True):
+class TeiSimilarityParameters(Struct, forbid_unknown_fields=True):
     """How to embed the texts."""
 
     truncate: bool | None = False
@@ -112,7 +112,7 @@ class TeiTokenizeRequest(Struct, forbid_unknown_fields=True):
     """As for /embed."""
 
 
-class TeiRootRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class TeiRootRequest(Struct, forbid_unknown_fields=True):
     """A request to embed, to predict or to rerank, by the kind of the model."""
 
     inputs: str | list[str | int | list[str | int]] | UnsetType = UNSET

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from bertie.base.contracts import Sequence
 from bertie.inspect.heads.sentences import shown_tokens, special_places, with_sources
 from bertie.model.config import TransformerConfig
-from bertie.predict.fill_mask import MaskPrediction
+from bertie.predict.fill_mask import MaskPredictions
 from bertie.predict.vectors import similarities
 from bertie.serve import predictions, vectors
 from bertie.serve.ask import Answered, Ask
@@ -38,7 +38,7 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
         dimensions=request.dimensions,
     )
     embedded = await embed(ask)
-    return m.EmbeddingsResponse(await embedding_list(call, embedded, request.encoding_format), **_answer(embedded))
+    return m.EmbeddingsResponse(await embedding_list(call, embedded, request.encoding_format), **m.cost(embedded))
 
 
 async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityResponse:
@@ -48,7 +48,7 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityRe
     call.reserve(COSINE_BYTES * count * others)
     embedded = await embed(Ask(call, request.model, fields, request.truncate, prompt_name=request.prompt_name))
     rows = await call.offload(len(embedded.results), _similarities, embedded, count)
-    return m.SimilarityResponse(rows, **_answer(embedded))
+    return m.SimilarityResponse(rows, **m.cost(embedded))
 
 
 async def tokenize(call: Call, request: m.TokenizeRequest) -> m.TokenizeResponse:
@@ -66,21 +66,21 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     fields, shown = {"query": request.query, "documents": texts}, request.return_documents
     ranking = await rank(Ask(call, request.model, fields, request.truncate, label=request.label), request.top_n)
     results = [m.RerankResult(i, score, m.Document(text) if shown else None) for i, score, text in ranking.results]
-    return m.RerankResponse(call.id, results, rank_method(ranking.model, request.label), **_answer(ranking))
+    return m.RerankResponse(call.id, results, rank_method(ranking.model, request.label), **m.cost(ranking))
 
 
 async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     """Predict with a fine-tuned model."""
     ask = Ask(call, request.model, {"inputs": request.inputs}, request.truncate, strategy=request.aggregation_strategy)
     predicted = await predictions.predict(ask)
-    return m.PredictResponse(predicted.model.predicting.kind, predicted.results, **_answer(predicted))
+    return m.PredictResponse(predicted.model.predicting.kind, predicted.results, **m.cost(predicted))
 
 
 async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
     """Predict the tokens at masks."""
     filled = await fill_masks(Ask(call, request.model, {"inputs": request.inputs}, top_k=request.top_k))
     count = sum(map(len, chain(*filled.results)))
-    return m.FillMaskResponse(await call.offload(count, _candidates, filled), **_answer(filled))
+    return m.FillMaskResponse(await call.offload(count, _candidates, filled), **m.cost(filled))
 
 
 async def attention(call: Call, request: m.AttentionRequest) -> m.AttentionResponse:
@@ -91,7 +91,7 @@ async def attention(call: Call, request: m.AttentionRequest) -> m.AttentionRespo
     names, special = shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
     shown, arguments = with_sources(tokenizer, names, sequence.target), (probabilities, request.encoding_format)
     encoded = await call.offload(probabilities.size, attention_json, *arguments)
-    return m.AttentionResponse(names, shown, special, layers, heads, encoded, **_answer(attended))
+    return m.AttentionResponse(names, shown, special, layers, heads, encoded, **m.cost(attended))
 
 
 async def models(call: Call, _: None) -> m.ModelList:
@@ -174,7 +174,7 @@ def _token_lists(read: Answered[list[Sequence]], special: bool) -> Any:
     return raw(map(tokens, read.results))
 
 
-def _candidates(filled: Answered[list[list[list[MaskPrediction]]]]) -> Any:
+def _candidates(filled: Answered[list[MaskPredictions]]) -> Any:
     """Return the candidates at the masks of each text, encoded."""
     reading = cache(filled.model.reading)
     return raw(
@@ -195,11 +195,6 @@ def _similarities(embedded: Answered[np.ndarray], count: int) -> Any:
     texts, others = embedded.results[:count], embedded.results[count:]
     similarity = embedded.model.predictor.text_embedding.similarity
     return raw(map(json_numbers, similarities(similarity, texts, others if len(others) else texts)))
-
-
-def _answer(answered: Answered[Any]) -> dict[str, Any]:
-    """Return the last fields of every answer of a model."""
-    return {"model": answered.model.name, "usage": m.usage(answered)}
 
 
 def _card(call: Call, model: ServedModel) -> m.ModelCard:

@@ -16,17 +16,19 @@ from bertie.serve.predictions import Example
 from bertie.serve.vectors import Input
 from bertie.tasks.aggregation import Strategy
 
+AtLeast0 = Annotated[int, Meta(ge=0)]
+AtLeast1 = Annotated[int, Meta(ge=1)]
 Texts = Annotated[list[str], Meta(min_length=1)]
 
 
-class Named(Struct, forbid_unknown_fields=True, kw_only=True):
+class Named(Struct, forbid_unknown_fields=True):
     """The fields of every request."""
 
     model: str = ""
     """Name of the model. It may be omitted if the server has one model."""
 
 
-class Request(Named, kw_only=True):
+class Request(Named):
     """The fields of requests with texts that may be truncated."""
 
     truncate: bool = True
@@ -85,7 +87,7 @@ class RerankRequest(Request, kw_only=True):
 
     query: str
     documents: Annotated[list[str | Document], Meta(min_length=1)]
-    top_n: Annotated[int, Meta(ge=1)] | None = None
+    top_n: AtLeast1 | None = None
     """Most results. Without it: all documents."""
     return_documents: bool = False
     """Repeat the text of each document in its result."""
@@ -135,9 +137,10 @@ class Usage(Struct):
     """Texts that were truncated."""
 
 
-def usage(answered: Answered[Any]) -> Usage:
-    """Return the cost of a request."""
-    return Usage(answered.tokens, answered.tokens, answered.truncated)
+def cost(answered: Answered[Any]) -> dict[str, Any]:
+    """Return the fields of every answer that name the model and the cost of the request."""
+    usage = Usage(answered.tokens, answered.tokens, answered.truncated)
+    return {"model": answered.model.name, "usage": usage}
 
 
 class ModelAnswer(Struct, kw_only=True):

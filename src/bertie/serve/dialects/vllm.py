@@ -11,13 +11,14 @@ from msgspec import Meta, Struct
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1 import HEALTH
 from bertie.serve.dialects.v1_messages import (
+    AtLeast0,
     CodedErrorResponse,
     Document,
     RerankResult,
     Texts,
     Usage,
     coded_form,
-    usage,
+    cost,
 )
 from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused, unfit
@@ -31,7 +32,7 @@ FIELDS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), 
 WORDS = {"normalize": "use_activation", "set truncate to true": "set truncate_prompt_tokens to -1"}
 
 
-class VllmRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class VllmRequest(Struct, forbid_unknown_fields=True):
     """The fields of every request."""
 
     user: str | None = None
@@ -63,13 +64,13 @@ class VllmRerankRequest(VllmRequest, kw_only=True):
 
     query: str
     documents: str | Texts
-    top_n: Annotated[int, Meta(ge=0)] = 0
+    top_n: AtLeast0 = 0
     """Most results. 0: all documents."""
     return_documents: bool = True
     """Repeat each document in its result. vLLM always does; litellm says whether it wants that."""
 
 
-class VllmScoreRequest(VllmRequest, kw_only=True):
+class VllmScoreRequest(VllmRequest):
     """Pairs to score: one text with each of several, or as many as those, each with its own.
 
     The fields are either text_1 and text_2, or queries and documents, or queries and items, or data_1 and data_2.
@@ -84,7 +85,7 @@ class VllmScoreRequest(VllmRequest, kw_only=True):
     data_2: str | Texts | None = None
 
 
-class VllmInput(VllmRequest, kw_only=True):
+class VllmInput(VllmRequest):
     """The fields of requests with texts."""
 
     add_special_tokens: bool = True
@@ -278,7 +279,7 @@ def _pooled(rows: list[np.ndarray], encoding_format: str) -> Any:
 
 def _answer(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
     """Return the fields of every answer."""
-    return {"id": f"{kind}-{call.id}", "model": answered.model.name, "usage": usage(answered)}
+    return {"id": f"{kind}-{call.id}", **cost(answered)}
 
 
 def _listed(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
