@@ -127,6 +127,20 @@ class Range:
     multiple: int = 0
 
 
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+LayerCount = Annotated[int, Range(1, 1000)]
+Size = Annotated[int, Range(1, 1_000_000)]
+SizeOrZero = Annotated[int, Range(0, 1_000_000)]
+EvenSize = Annotated[int, Range(2, 1_000_000, multiple=2)]
+NotNegative = Annotated[float, Range(0)]
+AboveZero = Annotated[float, Range(0, above=True)]
+Fraction = Annotated[float, Range(0, 1)]
+PositiveFraction = Annotated[float, Range(0, 1, above=True)]
+DropoutRate = Annotated[float, Range(0, 0.99)]
+DropoutRateOrNone = Annotated[float | None, Range(0, 0.99)]
+
+
 def check_ranges(where: str, config: object) -> None:
     """Raise UsageError if a field of a dataclass is outside of its `Range`. where: dotted key of the dataclass."""
     for name, hint in hints(type(config), include_extras=True).items():

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from bertie.base import seeding
-from bertie.base.config import Range, ranges
+from bertie.base.config import Fraction, Range, ranges
 from bertie.base.contracts import Sequence
 from bertie.batches.spans import LayoutEpoch, between_marks, last_word_start
 from bertie.corpus.token_corpus import Corpus
@@ -44,7 +44,7 @@ class FullSentences:
     kind: Literal["full_sentences"] = "full_sentences"
     max_length: Annotated[int, Range(3)] = 128
     """Maximum sequence length in tokens, including [CLS] and every [SEP]."""
-    short_seq_prob: Annotated[float, Range(0, 1)] = 0.0
+    short_seq_prob: Fraction = 0.0
     """Probability that a sequence ends at a random shorter length, after at least one sentence. 0: the sequences are the
     same in every epoch, in another order."""
     __post_init__ = ranges("layout")
@@ -63,7 +63,7 @@ class DocSentences:
     kind: Literal["doc_sentences"] = "doc_sentences"
     max_length: Annotated[int, Range(3)] = 128
     """Maximum sequence length in tokens, including [CLS] and [SEP]."""
-    short_seq_prob: Annotated[float, Range(0, 1)] = 0.0
+    short_seq_prob: Fraction = 0.0
     """Probability that a sequence ends at a random shorter length, after at least one sentence. 0: the sequences are the
     same in every epoch, in another order."""
     __post_init__ = ranges("layout")

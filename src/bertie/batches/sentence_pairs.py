@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from bertie.base import seeding
-from bertie.base.config import Range, ranges
+from bertie.base.config import Fraction, Range, ranges
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
 from bertie.batches.spans import LayoutEpoch, as_texts, last_word_start
@@ -48,7 +48,7 @@ class SentencePairs:
     kind: Literal["pairs"] = "pairs"
     max_length: Annotated[int, Range(5)] = 128  # three special tokens, one token of A and one of B
     """Maximum sequence length in tokens, including special tokens."""
-    short_seq_prob: Annotated[float, Range(0, 1)] = 0.1
+    short_seq_prob: Fraction = 0.1
     """Probability that a chunk ends at a random shorter length, so that the model also sees short inputs."""
     negatives: Literal["random", "swapped"] = "random"
     """Pairs of label 1. random: B comes from another document, as in BERT. swapped: A follows B, as in ALBERT."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from bertie.base import seeding
-from bertie.base.config import Range, ranges
+from bertie.base.config import Fraction, Range, ranges
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
 from bertie.batches.spans import LayoutEpoch, as_texts, last_word_start
@@ -34,7 +34,7 @@ class Translations:
     kind: Literal["translations"] = "translations"
     max_length: Annotated[int, Range(6)] = 128  # up to four special tokens, one token of each text
     """Maximum sequence length in tokens, including [CLS] and every [SEP]."""
-    translation_prob: Annotated[float, Range(0, 1)] = 0.5
+    translation_prob: Fraction = 0.5
     """Probability that the texts of a document are read together with their translations. Otherwise, and if a document has
     a single text, each text is read alone. 0: masked LM on texts of several languages. 1: every translation is used."""
 

@@ -241,7 +241,7 @@ def head_shapes(
     possible_heads: dict[str, HeadShape] = {}
     taken: set[object] = set()
     for shape in sorted(family.heads, key=lambda shape: shape not in first):  # others may be there under other names
-        theirs = {row.theirs for row in family.heads[shape]}
+        theirs = family.heads[shape].keys()
         if taken.isdisjoint(theirs):
             taken |= theirs
             possible_heads[PRETRAINED.get(shape, shape)] = shape
@@ -254,7 +254,7 @@ def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tens
     present: list[HeadShape] = [shape for shape in TASK_SHAPES if _present(family, shape, modules)]
     if len(present) < 2:
         return tuple(present)
-    [out] = [row.theirs for row in family.heads[present[0]] if row.ours == "out"]
+    [out] = [theirs for theirs, ours in family.heads[present[0]].items() if ours == "out"]
     outputs = len(weights[f"{out}.weight"]) if f"{out}.weight" in weights else 0
     labels = values.get("id2label")
     names = [str(name) for name in labels.values()] if isinstance(labels, dict) else []
@@ -277,8 +277,8 @@ def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tens
 
 def _present(family: Family, shape: HeadShape, modules: set[str]) -> bool:
     """Whether the output layer of a head is there, and its pooler, if the class has one."""
-    rows = {row.ours: row.theirs for row in (*family.encoder, *family.heads.get(shape, ()))}
-    needed: list[object] = [rows.get("out") if shape in family.heads else None]
+    rows = {row.ours: row.theirs[0] for row in family.modules({shape: shape}, ())}
+    needed = [rows.get(f"heads.{shape}.out")]
     if shape in ("text", "choice") and "pooler" in rows:
         needed.append(rows["pooler"])
-    return all(name in modules for name in needed)
+    return modules.issuperset(needed)

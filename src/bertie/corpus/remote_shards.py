@@ -11,12 +11,12 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from bertie.base import storage
-from bertie.base.config import Range, ranges
+from bertie.base.config import NotNegative, ranges
 from bertie.base.errors import UsageError, UserError
 from bertie.base.threads import cache_folder
 from bertie.base.untrusted import parse_json
@@ -35,7 +35,7 @@ class ShardCache:
     cache: Path | None = None
     """Folder for shards that --data names by a URL; without it, in the user's cache folder. The processes of a machine share
     it."""
-    cache_gb: Annotated[float, Range(0)] = 0.0
+    cache_gb: NotNegative = 0.0
     """Most gigabytes of --cache: what was read longest ago is removed; 0: half of what it has and the disk has free."""
 
     __post_init__ = ranges("")

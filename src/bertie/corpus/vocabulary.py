@@ -21,7 +21,7 @@ from bertie.corpus.word_counts import MAX_UNIQUE_WORDS, WordCounts
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.tokenizers import wordpiece_backend
-from bertie.tokenizers.backend import ReadingRules
+from bertie.tokenizers.folder import ReadingRules
 from bertie.tokenizers.library_backend import UNIGRAM_RULES, WITHOUT_BLANKS
 from bertie.tokenizers.special_tokens import LINE_BREAK, printable
 from bertie.tokenizers.tokenizer import (

@@ -12,9 +12,9 @@ import numpy as np
 
 from bertie.base.errors import MAX_INT32, UsageError, UserError
 from bertie.corpus.sentences import split_long_text
-from bertie.tokenizers.backend import ReadingRules
 from bertie.tokenizers.batching import batches
 from bertie.tokenizers.bpe_backend import split_at_spaces
+from bertie.tokenizers.folder import ReadingRules
 from bertie.tokenizers.library_backend import LibraryRules
 from bertie.tokenizers.tokenizer import ByteLevel, NormalizerOptions
 

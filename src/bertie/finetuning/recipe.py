@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from bertie.base import runtime
-from bertie.base.config import Range, check_ranges, ranges
+from bertie.base.config import (
+    AboveZero,
+    Count,
+    DropoutRate,
+    DropoutRateOrNone,
+    LayerCount,
+    NotNegative,
+    Positive,
+    PositiveFraction,
+    Range,
+    check_ranges,
+    ranges,
+)
 from bertie.base.errors import MAX_INT32, UsageError
 from bertie.checkpoints.model_card import CardFacts
 from bertie.model.heads.layer_selection import LayerSelection
@@ -23,36 +35,36 @@ InputTokens = Literal["model", "gpt"]
 class FinetuneTraining:
     """Settings of the training loop."""
 
-    epochs: Annotated[int, Range(1)] = 3
+    epochs: Positive = 3
     """Passes over the training examples."""
-    steps: Annotated[int, Range(0)] = 0
+    steps: Count = 0
     """Number of optimizer steps; 0: as many as the epochs take."""
-    batch_size: Annotated[int, Range(1)] = 32
+    batch_size: Positive = 32
     """Examples per optimizer step."""
     shuffle: bool = True
     """Shuffle the training examples in every epoch. Unshuffled examples keep the order of their file, such as easy ones
     first (curriculum learning)."""
-    learning_rate: Annotated[float, Range(0)] = 5e-5
+    learning_rate: NotNegative = 5e-5
     """Peak learning rate of the schedule."""
-    layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
+    layer_decay: PositiveFraction = 1.0
     """Layer-wise learning rate decay: factor from each layer to the layer below it, such as 0.95; 1: no decay."""
-    reinit_layers: Annotated[int, Range(0)] = 0
+    reinit_layers: Count = 0
     """Number of top layers to initialize randomly, together with the pooler (Zhang et al. 2021)."""
-    max_grad_norm: Annotated[float, Range(0, above=True)] = 1.0
+    max_grad_norm: AboveZero = 1.0
     """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
-    row_tokens: Annotated[int, Range(1)] = 8192
+    row_tokens: Positive = 8192
     """Maximum number of tokens per forward pass, as if all sequences had max_length. Larger batches are split into
     micro-batches (gradient accumulation)."""
     precision: runtime.Precision = "auto"
     """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
-    eval_every: Annotated[int, Range(0)] = 0
+    eval_every: Count = 0
     """Steps between evaluations of the dev loss; 0: only at the end, or with patience after every epoch."""
-    patience: Annotated[int, Range(0)] = 0
+    patience: Count = 0
     """Early stopping: end the run after this many epochs (with eval_every: evaluations) without a lower dev loss, and keep
     the weights with the lowest dev loss; 0: off."""
-    checkpoint_every: Annotated[int, Range(0)] = 500
+    checkpoint_every: Count = 500
     """Steps between checkpoints; 0: only at the end."""
-    keep_checkpoints: Annotated[int, Range(1)] = 1
+    keep_checkpoints: Positive = 1
     """Number of newest checkpoints to keep; older ones are deleted."""
     trackers: tuple[Tracker, ...] = ()
     """Programs that show the curves of the run, too: tensorboard (files in RUN/tensorboard), wandb, mlflow."""
@@ -103,12 +115,12 @@ class FinetuneConfig:
     """Settings of the training loop."""
     grid: GridSearch = GridSearch()
     """Hyperparameters to search."""
-    restarts: Annotated[int, Range(1, 1000)] = 1
+    restarts: LayerCount = 1
     """Number of runs per setting. Each run has its own random seed (seed, seed + 1, …), and so other initial head
     weights and another order of the examples."""
     metric: str = ""
     """The dev score that selects the best run; empty: the task's default metric."""
-    seed: Annotated[int, Range(0)] = 0
+    seed: Count = 0
     """Random seed of the initial head weights, the order of the examples, and dropout."""
     max_length: int = 128
     """Maximum sequence length in tokens. Longer texts are truncated or read in windows, as task.truncation says; span
@@ -117,12 +129,12 @@ class FinetuneConfig:
     """Special tokens around the texts. model: as the tokenizer has them. gpt: <start>, <delimiter> and <extract>, new
     entries of the vocabulary with random vectors, for causal models; heads are one matrix on the state of <extract> (Radford et
     al. 2018)."""
-    lm_weight: Annotated[float, Range(0)] = 0.0
+    lm_weight: NotNegative = 0.0
     """Weight of an additional loss, for a causal model: the mean of the next token's cross-entropy over the tokens of the inputs.
     GPT had 0.5."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the model's own, by default its first."""
-    max_train_examples: Annotated[int, Range(0)] = 0
+    max_train_examples: Count = 0
     """Use a random subset of this many training examples, the same for every seed; 0: all."""
     strict: bool = False
     """Refuse files with rows that cannot be read, instead of skipping and counting those rows."""
@@ -135,11 +147,11 @@ class FinetuneConfig:
     from_scratch: bool = False
     """Use only the size and vocabulary of the checkpoint, with random initial weights: the baseline without
     pre-training."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the hidden layers. It replaces the checkpoint's value."""
-    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    attention_probs_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the attention weights. It replaces the checkpoint's value."""
-    head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    head_dropout_prob: DropoutRateOrNone = None
     """Dropout probability before the output layer of the head. If it is omitted, heads for texts and tokens have the one that
     the checkpoint names (`classifier_dropout` in config.json), or else hidden_dropout_prob; others have none."""
     card: CardFacts = CardFacts()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bertie.base import storage
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import Count, Range, check_ranges
 from bertie.base.errors import UsageError
 from bertie.examples.rows import STDIN
 from bertie.inspect.attention import require_transformer
@@ -53,13 +53,13 @@ class Inspection:
     (.conllu and other CoNLL formats)."""
     text_column: str = ""
     """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
-    max_texts: Annotated[int, Range(0)] = 0
+    max_texts: Count = 0
     """Read only so many texts from the beginning of --text; 0: all."""
     compare: tuple[str, ...] = ()
     """Other models with the same tokenizer, such as checkpoints of a run: compares their layers on --text."""
     task_data: Path | None = None
     """Labeled examples of the task that the model was fine-tuned for, to see which heads it needs."""
-    loss_tokens: Annotated[int, Range(0)] = 4096
+    loss_tokens: Count = 4096
     """Tokens on which the loss without each head is measured: the first of --text, or a sample of --task-data. Twice as many
     take twice as long and reduce the standard errors by 30 %. 0: not at all."""
     treebank: Path | None = None
@@ -73,7 +73,7 @@ class Inspection:
     """Model whose word embeddings the probes of attention use, such as GloVe; empty: the embeddings of the model itself."""
     coreference: Path | None = None
     """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
-    seed: Annotated[int, Range(0)] = 0
+    seed: Count = 0
     """Random seed."""
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from bertie.base.config import Range, check_ranges, ranges
+from bertie.base.config import Count, Positive, Range, check_ranges, ranges
 from bertie.base.errors import UsageError
 
 TomlTable = dict[str, Any]
@@ -35,7 +35,7 @@ class LabText:
     """Key or column of the text, in all files but .txt."""
     algorithm: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
     """Kind of vocabulary: WordPiece, byte-level BPE, or unigram."""
-    vocab_size: Annotated[int, Range(1)] = 8000
+    vocab_size: Positive = 8000
     """Number of entries of the vocabulary."""
     cased: bool = False
     """Keep case and accents."""
@@ -94,7 +94,7 @@ class Variant:
     """Changes of the fine-tuning recipes of single tasks, by the name of the task. They are applied last."""
     budget: TomlTable = field(default_factory=dict)
     """Changes of `budget`."""
-    checkpoint: Annotated[int, Range(0)] = 0
+    checkpoint: Count = 0
     """Fine-tune the checkpoint after this many steps of pre-training; 0: the final model."""
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from bertie.base import console, runtime, threads
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import Count, Range, check_ranges
 from bertie.base.errors import UsageError, first_line
 from bertie.corpus.executors import connect_ray, import_ray
 
@@ -109,7 +109,7 @@ class Work:
     executor: Literal["local", "slurm", "ray"] = "local"
     """Where steps run. local: processes on this machine. slurm: jobs, with srun. ray: a Ray cluster. The machines share
     the files."""
-    workers: Annotated[int, Range(0)] = 0
+    workers: Count = 0
     """Number of steps to run at a time. 0: as many as the machine or cluster has processors for, but one at a time on a
     machine with a GPU, one per GPU on Ray, and 16 under Slurm."""
     threads: Annotated[int, Range(1, runtime.MAX_THREADS)] = 1

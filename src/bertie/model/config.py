@@ -8,7 +8,18 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import (
+    AboveZero,
+    Count,
+    DropoutRate,
+    DropoutRateOrNone,
+    LayerCount,
+    NotNegative,
+    Range,
+    Size,
+    SizeOrZero,
+    check_ranges,
+)
 from bertie.base.contracts import Batch
 from bertie.base.errors import UsageError, require_range
 from bertie.model.head_facts import HeadShape
@@ -84,21 +95,21 @@ class TransformerConfig(EncoderFacts):
 
     vocabulary_heads = ("masked", "next")
     kind: Literal["transformer"] = field(default="transformer", kw_only=True)
-    num_hidden_layers: Annotated[int, Range(1, 1000)]
+    num_hidden_layers: LayerCount
     """Number of Transformer layers."""
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Size
     """Size of the hidden states. It must be a multiple of num_attention_heads."""
-    num_attention_heads: Annotated[int, Range(1, 1_000_000)]
+    num_attention_heads: Size
     """Number of attention heads in each layer."""
-    num_key_value_heads: Annotated[int, Range(0, 1_000_000)] = field(default=0, kw_only=True)
+    num_key_value_heads: SizeOrZero = field(default=0, kw_only=True)
     """Number of heads of keys and values. Equally many attention heads share each (grouped queries). 0: each has its own."""
-    intermediate_size: Annotated[int, Range(1, 1_000_000)]
+    intermediate_size: Size
     """Size of the feed-forward layer inside each Transformer layer, usually 4 × hidden_size."""
-    vocab_size: Annotated[int, Range(0)] = 0
+    vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
+    max_position_embeddings: Size = 512
     """Maximum sequence length, in tokens."""
-    type_vocab_size: Annotated[int, Range(0, 1_000_000)] = 2
+    type_vocab_size: SizeOrZero = 2
     """Number of segment ids (token types); 0: no segment embeddings."""
     language_embeddings: bool = False
     """Add an embedding of the language to the inputs, as in XLM. The layout must be translations."""
@@ -106,7 +117,7 @@ class TransformerConfig(EncoderFacts):
     """Names of the languages, in the order of their embeddings. By default, the languages of the shards."""
     language: str = ""
     """Language of the texts in fine-tuning and prediction, unless you choose another; empty: the first of `languages`."""
-    embedding_size: Annotated[int, Range(0, 1_000_000)] = 0
+    embedding_size: SizeOrZero = 0
     """Size of the embeddings. If it is not hidden_size, a linear layer projects them, as in ELECTRA; 0: hidden_size."""
     num_hidden_groups: int = 0
     """Number of groups of consecutive layers with the same weights. 0: every layer has its own weights."""
@@ -117,17 +128,17 @@ class TransformerConfig(EncoderFacts):
     """Base of rotary positions: the larger it is, the slower the rotation of the slowest pair of dimensions."""
     local_attention: Annotated[int, Range(0, 1_000_000, multiple=2)] = 0
     """Tokens that a token sees in local layers, half of them before it and half after it. 0: all layers are global."""
-    global_attention_every: Annotated[int, Range(1, 1000)] = 3
+    global_attention_every: LayerCount = 3
     """The first layer and every so many layers after it are global. Only with local_attention."""
     local_rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions in local layers."""
     relative_bias_buckets: Annotated[int, Range(0, 1_000_000, multiple=4)] = 0
     """Buckets of distances between tokens. Each has a learned bias of the attention scores of a head, the same in all
     layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
-    disentangled_distances: Annotated[int, Range(0, 1_000_000)] = 0
+    disentangled_distances: SizeOrZero = 0
     """Distances, to each side, whose embeddings are a part of the attention scores (disentangled attention), as in DeBERTa.
     Larger distances count as the largest one. 0: attention as in BERT."""
-    disentangled_buckets: Annotated[int, Range(0, 1_000_000)] = 0
+    disentangled_buckets: SizeOrZero = 0
     """Embeddings, to each side, for these distances: far ones share them. 0: each distance has its own."""
     disentangled_norm: bool = False
     """Layer normalization of the embeddings of distances."""
@@ -171,15 +182,15 @@ class TransformerConfig(EncoderFacts):
     without a bias."""
     mlm_act: MlmActivation = "default"
     """Activation of the heads of pre-training. default: the activation of the encoder, or GELU if it is gated."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
-    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    attention_probs_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the attention weights."""
-    head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    head_dropout_prob: DropoutRateOrNone = None
     """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
-    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
+    initializer_range: AboveZero = 0.02
     """Standard deviation of the initial weights."""
-    layer_norm_eps: Annotated[float, Range(0)] = 1e-12
+    layer_norm_eps: NotNegative = 1e-12
     """Constant that layer normalization adds to the variance."""
     saved_as: SavedAs = "first"
     """Family of checkpoints (`model_type` in config.json) in whose format the model is saved, if several families have its

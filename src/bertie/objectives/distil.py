@@ -6,11 +6,11 @@ The recipe has the objective `mlm`, whose head predicts the tokens, and after it
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range
+from bertie.base.config import AboveZero, NotNegative
 from bertie.base.contracts import FILLER, Batch, Targets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -57,12 +57,12 @@ class Distillation(Objective):
     teacher: str = ""
     """Model to imitate: run folder, checkpoint folder or hub id. It needs a masked-LM head and the vocabulary of the
     shards."""
-    temperature: Annotated[float, Range(0, above=True)] = 2.0
+    temperature: AboveZero = 2.0
     """Divides the logits of both models before the softmax. A higher temperature shows more of the teacher's less probable
     tokens."""
-    soft_weight: Annotated[float, Range(0, above=True)] = 5.0
+    soft_weight: AboveZero = 5.0
     """Weight of the soft targets in this loss: the Kullback-Leibler divergence of the distributions × temperature²."""
-    cosine_weight: Annotated[float, Range(0)] = 1.0
+    cosine_weight: NotNegative = 1.0
     """Weight of the hidden states in this loss: 1 - the cosine of the last hidden states, which must have equal sizes. 0:
     do not compare them."""
     positions: Literal["all", "masked"] = "all"

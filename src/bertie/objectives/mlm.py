@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertie.base.config import Range
+from bertie.base.config import DropoutRate, NotNegative, PositiveFraction, Range
 from bertie.base.contracts import Batch, Targets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -50,7 +50,7 @@ class MaskedLM(Objective):
     traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mlm"] = "mlm"
     weight: Weight = 1.0
-    mlm_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
+    mlm_probability: PositiveFraction = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mlm_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
     """Share of tokens to predict at the end of the run. The share changes linearly from mlm_probability. None: it is
@@ -62,11 +62,11 @@ class MaskedLM(Objective):
     """Selected units. tokens: single tokens, as in BERT. words: whole words. spans: spans of 1 to 10 words with a geometric
     distribution of lengths, replaced as a whole (SpanBERT). ngrams: 1 to 3 consecutive words, short ones more often
     (ALBERT)."""
-    mask_replace_prob: Annotated[float, Range(0)] = 0.8
+    mask_replace_prob: NotNegative = 0.8
     """Share of the selected tokens that become [MASK]."""
-    random_replace_prob: Annotated[float, Range(0)] = 0.1
+    random_replace_prob: NotNegative = 0.1
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
-    unmasked_sequences: Annotated[float, Range(0, 0.99)] = 0.0
+    unmasked_sequences: DropoutRate = 0.0
     """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
     initialization: Literal["random", "unigram", "cooccurrence", "patterns"] = "random"
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range
+from bertie.base.config import NotNegative, PositiveFraction, Range
 from bertie.base.contracts import Batch
 from bertie.batches.layouts import Layout
 from bertie.model.encoder import Encoder, EncoderConfig
@@ -34,16 +34,16 @@ class MaskedNextToken(Objective):
     initialize = initialize_output
     kind: Literal["mntp"] = "mntp"
     weight: Weight = 1.0
-    mntp_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
+    mntp_probability: PositiveFraction = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mntp_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
     """Share of tokens to predict at the end of the run. The share changes linearly from mntp_probability. None: it is
     constant. The evaluation set always uses mntp_probability."""
     masking: Literal["tokens", "words"] = "tokens"
     """Selected units. tokens: single tokens, as in BERT. words: whole words."""
-    mask_replace_prob: Annotated[float, Range(0)] = 0.8
+    mask_replace_prob: NotNegative = 0.8
     """Share of the selected tokens that become [MASK]."""
-    random_replace_prob: Annotated[float, Range(0)] = 0.1
+    random_replace_prob: NotNegative = 0.1
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
     initialization: Vectors = "random"
     """Initial weights. random: as in BERT. cooccurrence: the output bias is the log frequency of each subword, and the word

@@ -8,11 +8,11 @@ each token whether it is the original one. The recipe has the objective `mlm`, w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range
+from bertie.base.config import Count, PositiveFraction
 from bertie.base.contracts import Batch, ReplacementTargets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -35,10 +35,10 @@ class ReplacedToken(Objective):
     facts: ClassVar = HeadFacts("replaced token detection", "which tokens were replaced", shape="replaced")
     kind: Literal["rtd"] = "rtd"
     weight: Weight = 50.0
-    generator_size: Annotated[float, Range(0, 1, above=True)] = 0.25
+    generator_size: PositiveFraction = 0.25
     """Width of the generator, as a fraction of the model's: hidden size, attention heads and feed-forward size. The
     model and the generator share the embeddings."""
-    generator_layers: Annotated[int, Range(0)] = 0
+    generator_layers: Count = 0
     """Number of layers of the generator; 0: as many as the model."""
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertie.base import config as configuration
 from bertie.base import seeding
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import Count, Range, check_ranges
 from bertie.base.errors import UsageError, UserError
 from bertie.predict.next_tokens import next_tokens
 from bertie.predict.token_model import TokenModel
@@ -41,11 +41,11 @@ class Generation:
     temperature: Annotated[float, Range(0, 1000)] = 1.0
     """The log probabilities are divided by it. Below 1, probable tokens become more probable. 0: always the most probable
     token."""
-    top_k: Annotated[int, Range(0)] = 0
+    top_k: Count = 0
     """Draw only from this many most probable tokens; 0: from all."""
     sweeps: Annotated[int | None, Range(1, 100_000)] = None
     """How often Gibbs sampling draws each token (default: 10). Needs method gibbs."""
-    seed: Annotated[int, Range(0)] = 0
+    seed: Count = 0
     """Random seed. Text number n is the same for every `count`."""
 
     def __post_init__(self) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bertie.base import console, runtime, seeding, storage
-from bertie.base.config import Range, ranges
+from bertie.base.config import AboveZero, Count, Size, ranges
 from bertie.base.errors import UserError
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
@@ -36,17 +36,17 @@ INITIAL_SQUARES = 1.0  # AdaGrad's sums of squared gradients at the start, as in
 class GloveConfig:
     """Settings of GloVe. The defaults are the paper's, except for the size."""
 
-    hidden_size: Annotated[int, Range(1, 1_000_000)] = 256
+    hidden_size: Size = 256
     """Size of the vectors."""
-    window: Annotated[int, Range(1, 1_000_000)] = 10
+    window: Size = 10
     """Tokens on either side that count as context."""
-    epochs: Annotated[int, Range(1, 1_000_000)] = 25
+    epochs: Size = 25
     """Passes over the co-occurrence counts. The paper has 50 for vectors of fewer than 300 dimensions."""
-    x_max: Annotated[float, Range(0, above=True)] = 100.0
+    x_max: AboveZero = 100.0
     """Count from which a pair has full weight."""
-    learning_rate: Annotated[float, Range(0, above=True)] = 0.05
+    learning_rate: AboveZero = 0.05
     """Learning rate of AdaGrad."""
-    seed: Annotated[int, Range(0)] = 0
+    seed: Count = 0
     """Random seed of the initial vectors and of the order of the pairs."""
 
     __post_init__ = ranges("")

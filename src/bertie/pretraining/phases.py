@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
-from bertie.base.config import Range, ranges
+from bertie.base.config import Count, PositiveFraction, ranges
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, StepShape
@@ -16,11 +15,11 @@ from bertie.corpus.shards import Shards
 class Phase:
     """A part of the run with its own sequence length and batch size."""
 
-    share: Annotated[float, Range(0, 1, above=True)]
+    share: PositiveFraction
     """Fraction of all steps. The shares of all phases sum to 1."""
-    max_length: Annotated[int, Range(0)] = 0
+    max_length: Count = 0
     """Longest sequence in tokens; 0: `max_length` of the layout."""
-    batch_size: Annotated[int, Range(0)] = 0
+    batch_size: Count = 0
     """Sequences of full length per step; 0: `batch_size` of the training settings."""
 
     __post_init__ = ranges("phases")

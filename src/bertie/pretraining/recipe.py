@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from bertie.base import runtime
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import AboveZero, Count, NotNegative, Positive, Range, check_ranges
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.checkpoints.model_card import CardFacts
@@ -30,43 +30,43 @@ from bertie.training.trackers import Tracker
 class PretrainTraining:
     """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
 
-    steps: Annotated[int, Range(1)]
+    steps: Positive
     """Number of optimizer steps. Without meaning if the recipe has a budget."""
-    batch_size: Annotated[int, Range(1)]
+    batch_size: Positive
     """Sequences of maximum length per step: a step has about batch_size × max_length tokens, however long the texts are."""
-    learning_rate: Annotated[float, Range(0)]
+    learning_rate: NotNegative
     """Peak learning rate of the schedule."""
-    embedding_lr_scale: Annotated[float, Range(0, above=True)] = 1.0
+    embedding_lr_scale: AboveZero = 1.0
     """Factor of the learning rate for embeddings. Below 1, they stay closer to their initial values."""
-    max_grad_norm: Annotated[float, Range(0, above=True)] = 1.0
+    max_grad_norm: AboveZero = 1.0
     """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
-    row_tokens: Annotated[int, Range(1)] = 4096
+    row_tokens: Positive = 4096
     """Approximate number of tokens per row of packed sequences. Ranks and forward passes share the rows of a step."""
-    micro_batch: Annotated[int, Range(0)] = 0
+    micro_batch: Count = 0
     """Rows per forward pass (gradient accumulation); 0: as many as fit into memory on a GPU, 1 on a CPU."""
     precision: runtime.Precision = "auto"
     """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
-    eval_every: Annotated[int, Range(0)] = 500
+    eval_every: Count = 500
     """Steps between evaluations on held-out documents; 0: only after the last step."""
-    patience: Annotated[int, Range(0)] = 0
+    patience: Count = 0
     """Early stopping: end the run after this many evaluations without a lower held-out loss, and keep the weights with the
     lowest one; 0: off."""
-    static_epochs: Annotated[int, Range(0)] = 0
+    static_epochs: Count = 0
     """Repeat the sequences and masks of the first epochs, so many; 0: new ones in every epoch. BERT's release had 10
     copies of its text."""
     shuffle_tokens: Annotated[int, Range(0, 10**15)] = 0
     """Shuffle shards, and the text within groups of them of at most so many tokens. The next group is read while the model
     trains on one. For text that does not fit on the disk of a machine; 0: shuffle the whole text."""
-    max_eval_tokens: Annotated[int, Range(1)] = 131072
+    max_eval_tokens: Positive = 131072
     """Maximum number of held-out tokens per evaluation."""
-    checkpoint_every: Annotated[int, Range(0)] = 500
+    checkpoint_every: Count = 500
     """Steps between checkpoints; 0: only after the last step."""
-    checkpoint_minutes: Annotated[float, Range(0)] = 0.0
+    checkpoint_minutes: NotNegative = 0.0
     """Also save a checkpoint this many minutes after the last one, whatever the step; 0: only by steps or, with a budget,
     after a twentieth of it, at least 1 and at most 10 minutes."""
-    keep_checkpoints: Annotated[int, Range(1)] = 2
+    keep_checkpoints: Positive = 2
     """Number of newest checkpoints to keep, in addition to the one with the lowest held-out loss."""
-    max_skipped_steps: Annotated[int, Range(1)] = 10
+    max_skipped_steps: Positive = 10
     """Consecutive skipped steps (non-finite loss or gradient) after which the run fails."""
     attention: AttentionKind = "automatic"
     """Attention implementation; automatic: the fastest one; varlen: requires a GPU, bf16 and no attention dropout."""
@@ -107,7 +107,7 @@ class PretrainConfig:
     """Time for the whole run, such as "24h", "90m" or "30s". It replaces training.steps: the schedule and the phases follow
     the clock, and the run ends finished. Empty: training.steps count. Resuming is not exact to the bit, since the number of
     steps depends on the machine."""
-    seed: Annotated[int, Range(0)] = 0
+    seed: Count = 0
     """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
     """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces the size in `model`, except for

@@ -9,10 +9,9 @@ from math import ceil
 from random import randrange
 from typing import Annotated, Literal
 
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import Positive, Range, check_ranges
 from bertie.base.errors import UsageError, UserError
 
-_Count = Annotated[int, Range(1)]
 _Seconds = Annotated[float, Range(0, 86_400)]
 _SomeSeconds = Annotated[float, Range(0, 86_400, above=True)]
 ErrorType = Literal[
@@ -29,18 +28,18 @@ ErrorType = Literal[
 class Limits:
     """The limits of one request, and of the waiting work. A request beyond a limit is refused, never slowed down."""
 
-    max_bytes: _Count = 4 * 2**20
+    max_bytes: Positive = 4 * 2**20
     """Most bytes in the body of a request (else status 413)."""
-    max_items: _Count = 2048
+    max_items: Positive = 2048
     """Most texts in a request (else 413)."""
-    max_characters: _Count = 1_000_000
+    max_characters: Positive = 1_000_000
     """Most characters in all texts of a request (else 413)."""
-    max_text_characters: _Count = 100_000
+    max_text_characters: Positive = 100_000
     """Most characters in one text (else 413). The bound of the time for tokenizing it."""
-    queue_tokens: _Count = 262_144
+    queue_tokens: Positive = 262_144
     """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
     that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets 413."""
-    buffer_bytes: _Count = 256 * 2**20
+    buffer_bytes: Positive = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
     in large answers that clients have not read yet (else 429, or 413 if one request alone needs more)."""
     batch_tokens: Annotated[int, Range(0, 1_048_576)] = 0

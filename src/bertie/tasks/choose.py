@@ -26,7 +26,7 @@ from bertie.model.heads.heads import PooledHead
 from bertie.model.heads.text_pooling import pooling_facts
 from bertie.model.losses.losses import grouped_cross_entropy
 from bertie.tasks import text_options
-from bertie.tasks.encoding import by_example, own_pooling, pooled_position, softmax
+from bertie.tasks.encoding import by_example, pooled_position, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
@@ -34,7 +34,7 @@ from bertie.tasks.example_sums import ExampleSums, mean_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.predictions import ChoicePrediction
-from bertie.tasks.task import EXAMPLE
+from bertie.tasks.task import EXAMPLE, own_pooling
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 

@@ -8,12 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertie.base.console import percent
-from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
 from bertie.examples.labels import class_of
 from bertie.examples.rows import Row, none_of, parse_label
-from bertie.model.encoder import EncoderConfig, head_dropout
-from bertie.model.heads.heads import PooledHead
 from bertie.tasks.encoding import softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, Finding, class_findings
@@ -30,12 +28,6 @@ class LabeledExample(Protocol):
     def label(self) -> str | None: ...
     @property
     def source(self) -> str: ...
-
-
-def require_distinct(labels: tuple[str, ...]) -> None:
-    """Raise UsageError if `task.labels` names a label twice."""
-    if len(set(labels)) < len(labels):
-        raise UsageError(f"task.labels names a label twice: {join_names(labels)}")
 
 
 def classes_of(labels: tuple[str, ...], examples: Sequence[LabeledExample]) -> tuple[str, ...]:
@@ -78,18 +70,6 @@ def named_labels(rows: list[Row]) -> tuple[str, ...]:
     """Return the labels that have a probability in the first prediction."""
     probabilities = rows[0].values.get("probabilities") if rows else None
     return tuple(probabilities) if isinstance(probabilities, dict) else ()
-
-
-def count_labels(task: Task) -> int:
-    """Return the number of labels. Raises UsageError if there are none yet."""
-    if not task.labels:
-        raise UsageError("the task has no labels yet: fit it on training examples, or set task.labels")
-    return len(task.labels)
-
-
-def class_head(task: Task, config: EncoderConfig, width: int) -> PooledHead:
-    """Return a linear layer on the pooled [CLS], with one output per class: `Task.head`."""
-    return PooledHead(width, count_labels(task), head_dropout(config), layers=config.head_layers)
 
 
 def most_probable(task: Task, logits_C: np.ndarray) -> ClassPrediction:

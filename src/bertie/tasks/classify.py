@@ -24,7 +24,7 @@ from bertie.tasks.example_sums import ExampleSums, class_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import class_relevance
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.task import SEQUENCE, class_head, own_pooling, require_distinct
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Classify:
     facts = HeadFacts("classification", "classes", "text-classification", "text")
     prediction = ClassPrediction
     unit = SEQUENCE
-    text_pooling = encoding.own_pooling
+    text_pooling = own_pooling
     input_form = encoding.text_input_form
     encode = encoding.encode_texts
     decode = encoding.decode_texts
@@ -42,7 +42,7 @@ class Classify:
     as_trained = encoding.paired_as_trained
     predicted = classes.most_probable
     metric = "accuracy"
-    head = classes.class_head
+    head = class_head
     score = score_by_sums
     constant_predictions = classes.constant_classes
     relevance = class_relevance
@@ -65,7 +65,7 @@ class Classify:
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
-        classes.require_distinct(self.labels)
+        require_distinct(self.labels)
 
     @property
     def reader(self) -> Reader:

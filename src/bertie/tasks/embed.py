@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bertie.base.config import NoFlag, Range, ranges
+from bertie.base.config import AboveZero, NoFlag, ranges
 from bertie.base.contracts import Batch, PairTargets, Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
@@ -61,7 +61,7 @@ class Embed:
     no_label: text_options.UnknownLabels = ()
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
-    scale: Annotated[float, Range(0, above=True)] = 20.0
+    scale: AboveZero = 20.0
     """Factor on the cosines before the softmax, 1 / temperature; only for pairs without scores."""
     scored: NoFlag[bool] = False
     """Whether pairs have scores; set from the training examples."""

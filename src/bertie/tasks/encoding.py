@@ -39,12 +39,6 @@ class TextTask(Protocol):
 
 
 @property
-def own_pooling(task: Any) -> TaskPooling:
-    """The part that the head reads: `Task.text_pooling` of a task with a field `pooling`."""
-    return task.pooling
-
-
-@property
 def text_input_form(task: TextTask) -> str:
     """How an input in memory looks: `Task.input_form` of a task on texts."""
     return {True: "a list of two texts", None: "a text, or a list of two", False: "a text"}[task.paired]

@@ -28,7 +28,7 @@ from bertie.model.heads.heads import PooledHead
 from bertie.model.losses.losses import binary_cross_entropy
 from bertie.tasks import encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
-from bertie.tasks.classes import count_labels, named_labels, require_distinct
+from bertie.tasks.classes import named_labels
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
@@ -43,7 +43,7 @@ from bertie.tasks.label_sets import (
 )
 from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.relevance import class_relevance
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.task import SEQUENCE, count_labels, own_pooling, require_distinct
 
 BASELINES = 10  # constant predictions: up to this many of the most frequent labels
 
@@ -61,7 +61,7 @@ class MultiLabel:
     )
     prediction = LabelSetPrediction
     unit = SEQUENCE
-    text_pooling = encoding.own_pooling
+    text_pooling = own_pooling
     input_form = encoding.text_input_form
     encode = encoding.encode_texts
     decode = encoding.decode_texts

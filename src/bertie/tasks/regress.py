@@ -28,7 +28,7 @@ from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.task import SEQUENCE, own_pooling
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Regress:
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
     prediction = NumberPrediction
     unit = SEQUENCE
-    text_pooling = encoding.own_pooling
+    text_pooling = own_pooling
     input_form = encoding.text_input_form
     encode = encoding.encode_texts
     decode = encoding.decode_texts

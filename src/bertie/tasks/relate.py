@@ -34,7 +34,7 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_names
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_sums, relations_of
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.task import SEQUENCE, class_head, count_labels, require_distinct
 from bertie.tokenizers import truncation
 from bertie.tokenizers.added_tokens import entry_ids
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -101,7 +101,7 @@ class Relate:
     """How the training file is read, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
-        classes.require_distinct(self.labels)
+        require_distinct(self.labels)
         if len(set(self.markers.values())) < len(self.markers):
             raise UsageError("task.markers has a token twice: each marker needs a token of its own")
         if wrong := [label for label in self.labels if relation_name(label) != label]:
@@ -239,8 +239,8 @@ class Relate:
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead | SpanPairHead:
         if self._reads_cls:
-            return classes.class_head(self, config, width)
-        return SpanPairHead(width, classes.count_labels(self), head_dropout(config))
+            return class_head(self, config, width)
+        return SpanPairHead(width, count_labels(self), head_dropout(config))
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         """Return one target per sequence. index: for markers, the first and the second span of each sequence."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from bertie.base import console
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import Count, Positive, check_ranges
 from bertie.base.contracts import Batch, Sequence, Targets
 from bertie.base.errors import UsageError, UserError
 from bertie.examples.reader import Reader
@@ -81,13 +81,13 @@ class Span:
     answers: str = ""
     """Column of the answer; an empty cell means no answer. In .jsonl, also a list of answers or SQuAD's object. Empty:
     answers or answer."""
-    doc_stride: Annotated[int, Range(0)] = 128
+    doc_stride: Count = 128
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
-    max_query_length: Annotated[int, Range(1)] = 64
+    max_query_length: Positive = 64
     """Maximum question length in tokens, limited to half a window. Longer questions are truncated."""
-    max_answer_length: Annotated[int, Range(1)] = 30
+    max_answer_length: Positive = 30
     """Maximum length of a predicted answer in tokens."""
-    n_best_size: Annotated[int, Range(1)] = 20
+    n_best_size: Positive = 20
     """Number of best spans that a prediction lists."""
     conditional: bool = False
     """Predict the end of the answer given its start. In the paper, the two are independent."""

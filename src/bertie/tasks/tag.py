@@ -33,7 +33,6 @@ from bertie.model.heads.heads import TokenHead
 from bertie.tasks import aggregation, text_options, word_alignment
 from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
-from bertie.tasks.classes import count_labels, require_distinct
 from bertie.tasks.encoding import by_example
 from bertie.tasks.entities import entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
@@ -44,7 +43,7 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import answer_of, read_predictions
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.task import SEQUENCE, count_labels, require_distinct
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import Truncation

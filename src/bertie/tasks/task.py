@@ -34,10 +34,12 @@ import numpy as np
 from torch import nn
 
 from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UsageError, join_names
 from bertie.examples.reader import Reader
 from bertie.model.config import PooledToken
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts, with_facts
+from bertie.model.heads.heads import PooledHead
 from bertie.model.heads.text_pooling import TaskPooling
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums
@@ -337,3 +339,27 @@ def added_tokens(task: EncodesExamples | None) -> tuple[str, ...]:
 def build_head(task: Task, config: EncoderConfig, width: int) -> nn.Module:
     """Build the head of a task, with its facts. Arguments as of `Task.head`."""
     return with_facts(task.head(config, width), task.facts)
+
+
+@property
+def own_pooling(task: Any) -> TaskPooling:
+    """The part that the head reads: `Task.text_pooling` of a task with a field `pooling`."""
+    return task.pooling
+
+
+def require_distinct(labels: tuple[str, ...]) -> None:
+    """Raise UsageError if `task.labels` names a label twice."""
+    if len(set(labels)) < len(labels):
+        raise UsageError(f"task.labels names a label twice: {join_names(labels)}")
+
+
+def count_labels(task: Task) -> int:
+    """Return the number of labels. Raises UsageError if there are none yet."""
+    if not task.labels:
+        raise UsageError("the task has no labels yet: fit it on training examples, or set task.labels")
+    return len(task.labels)
+
+
+def class_head(task: Task, config: EncoderConfig, width: int) -> PooledHead:
+    """Return a linear layer on the pooled [CLS], with one output per class: `Task.head`."""
+    return PooledHead(width, count_labels(task), head_dropout(config), layers=config.head_layers)

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from bertie.base.errors import UsageError, UserError
-from bertie.tokenizers.engines import added_tokens, copy_engine
+from bertie.tokenizers.special_tokens import added_tokens, copy_engine
 from bertie.tokenizers.tokenizer import Tokenizer
 
 

@@ -19,11 +19,12 @@ import tokenizers
 from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.base.errors import UserError
-from bertie.tokenizers.engines import add_user_tokens, added_texts
 from bertie.tokenizers.special_tokens import (
     LINE_BREAK,
     SpecialTokens,
     Templates,
+    add_user_tokens,
+    added_texts,
     bert_templates,
     ids_of,
     read_templates,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import tokenizers
@@ -18,21 +19,45 @@ from bertie.base import console, untrusted
 from bertie.base.errors import UsageError, UserError, naming
 from bertie.files.model_folder import ModelFolder
 from bertie.tokenizers import bpe_backend, transformers_tokenizer, wordpiece_backend
-from bertie.tokenizers.backend import Backend, backend_of
-from bertie.tokenizers.classes import CLASSES, GENERIC, GOOGLES, class_name
-from bertie.tokenizers.engines import added_tokens, copy_engine, library_errors, read_engine
-from bertie.tokenizers.settings import (
+from bertie.tokenizers.bpe_backend import BPEBackend, ByteLevel
+from bertie.tokenizers.classes import (
     ADDED,
+    CLASSES,
     CONFIG,
+    GENERIC,
+    GOOGLES,
     JSON,
     MAP,
     ROLES,
     TokenizerSettings,
+    class_name,
     read_settings,
     require_side,
     texts,
 )
-from bertie.tokenizers.special_tokens import LINE_BREAK, SpecialTokens
+from bertie.tokenizers.library_backend import LibraryBackend, LibraryRules
+from bertie.tokenizers.special_tokens import (
+    LINE_BREAK,
+    SpecialTokens,
+    added_tokens,
+    copy_engine,
+    library_errors,
+    read_templates,
+)
+from bertie.tokenizers.wordpiece_backend import NormalizerOptions, WordPieceBackend
+
+Backend = WordPieceBackend | BPEBackend | LibraryBackend
+ReadingRules = NormalizerOptions | ByteLevel | LibraryRules
+
+
+def backend_of(engine: tokenizers.Tokenizer, special: SpecialTokens) -> Backend:
+    """Return the backend of a tokenizer: one of bertie's own algorithms where it is equal to it. Raises UserError."""
+    if wordpiece_backend.is_wordpiece(engine) and None not in (special.cls, special.sep, special.unk):
+        return WordPieceBackend(engine, read_templates(engine), special)
+    if bpe_backend.is_byte_level(engine) and special.cls is not None:
+        return bpe_backend.backend_of(engine, special)
+    return LibraryBackend(engine, read_templates(engine), special)
+
 
 MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model", "sentencepiece.model", GOOGLES)
 VOCABULARIES = (JSON, "vocab.txt", "vocab.json", *MODELS)
@@ -233,3 +258,12 @@ def _without_roles(
         token.special = token.content in roles or (token.special and split)
     tokens += [AddedToken(role, special=True) for role in sorted(roles - texts(tokens))]
     return copy_engine(engine, tokens), () if split else extra
+
+
+def read_engine(path: Path, content: bytes) -> Any:
+    """Read tokenizer.json. Raises UserError if it is damaged, or reads a text differently each time."""
+    with library_errors(f"{path} is damaged or is not a tokenizer"):
+        engine = tokenizers.Tokenizer.from_buffer(content)
+    if dropout := getattr(engine.model, "dropout", None):
+        raise UserError(f"{path}: model.dropout is {dropout}, so each reading of a text is another: set it to null")
+    return engine

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tokenizers import AddedToken, processors
 
-from bertie.tokenizers.backend import backend_of
-from bertie.tokenizers.engines import added_tokens, copy_engine
+from bertie.tokenizers.folder import backend_of
+from bertie.tokenizers.special_tokens import added_tokens, copy_engine
 from bertie.tokenizers.tokenizer import Tokenizer
 
 START, DELIMITER, EXTRACT = INPUT_TOKENS = ("<start>", "<delimiter>", "<extract>")

@@ -24,8 +24,15 @@ from tokenizers import AddedToken, Encoding, Regex, decoders, models, normalizer
 
 from bertie.base.errors import UserError
 from bertie.tokenizers.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, WORD_BEGINNINGS
-from bertie.tokenizers.engines import add_user_tokens, added_texts, added_tokens, copy_engine
-from bertie.tokenizers.special_tokens import SpecialTokens, Templates, read_templates
+from bertie.tokenizers.special_tokens import (
+    SpecialTokens,
+    Templates,
+    add_user_tokens,
+    added_texts,
+    added_tokens,
+    copy_engine,
+    read_templates,
+)
 
 BLANK = "▁"  # SentencePiece writes the space before a word so
 ROLES = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")

@@ -1,12 +1,15 @@
-"""The roles of a tokenizer's special tokens, where they stand, and the settings that all algorithms share."""
+"""The roles of special tokens and where they stand, and the added tokens of the tokenizers ("engines") of the library."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers import models
+from tokenizers import AddedToken, models
 
 from bertie.base.errors import UserError
 
@@ -136,3 +139,54 @@ def ids_of(engine: tokenizers.Tokenizer, special: SpecialTokens) -> tuple[int, i
     """Return the ids of the tokens that start and end a sequence. None: the tokenizer has none."""
     ids = [None if token is None else engine.token_to_id(token) for token in (special.cls, special.sep)]
     return None if ids[0] is None or ids[1] is None else (ids[0], ids[1])
+
+
+@contextmanager
+def library_errors(problem: str) -> Iterator[None]:
+    """Turn what the library raises into a UserError that begins with `problem`, also its panics, which are no Exceptions."""
+    try:
+        yield
+    except UserError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{problem}: {' '.join(str(error).split())[:300]}") from error
+
+
+def copy_engine(engine: tokenizers.Tokenizer, tokens: Iterable[AddedToken] = ()) -> Any:
+    """Return a tokenizer with the parts of another one and these added tokens, without truncation and padding."""
+    copied = tokenizers.Tokenizer(engine.model)
+    for part in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
+        if getattr(engine, part) is not None:
+            setattr(copied, part, getattr(engine, part))
+    copied.encode_special_tokens = True
+    copied.add_tokens(list(tokens))
+    return copied
+
+
+def added_tokens(engine: tokenizers.Tokenizer) -> list[AddedToken]:
+    """Return copies of the added tokens, special ones included, in the order of their ids."""
+    return [token for _, token in sorted(engine.get_added_tokens_decoder().items(), key=lambda item: item[0])]
+
+
+def added_texts(engine: tokenizers.Tokenizer) -> set[str]:
+    """Return the texts of the added tokens."""
+    return {token.content for token in added_tokens(engine)}
+
+
+def add_user_tokens(engine: tokenizers.Tokenizer, user_tokens: Sequence[str | AddedToken]) -> None:
+    """Add entries that the engine matches in the raw text, and let special tokens in a text be text."""
+    engine.add_tokens([t if isinstance(t, AddedToken) else AddedToken(t, normalized=False) for t in user_tokens])
+    engine.encode_special_tokens = True
+
+
+def to_json(engine: tokenizers.Tokenizer, extra: Collection[str]) -> str:
+    """Return the contents of tokenizer.json. extra: the added tokens to mark as special."""
+    written = engine.to_str(pretty=True)
+    if not extra:
+        return written
+    content = json.loads(written)
+    for token in content["added_tokens"]:
+        token["special"] = token["special"] or token["content"] in extra
+    return json.dumps(content, ensure_ascii=False, indent=2)

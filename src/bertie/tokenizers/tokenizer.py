@@ -18,11 +18,18 @@ from bertie.base import storage
 from bertie.base.errors import UserError
 from bertie.files.model_folder import ModelFolder
 from bertie.tokenizers import bpe_backend, library_backend, wordpiece_backend
-from bertie.tokenizers.backend import Backend, ReadingRules
 from bertie.tokenizers.bpe_backend import ByteLevel
-from bertie.tokenizers.engines import added_texts, added_tokens, library_errors, to_json
-from bertie.tokenizers.folder import read_folder
-from bertie.tokenizers.special_tokens import LINE_BREAK, SpecialTokens, Templates, read_templates
+from bertie.tokenizers.folder import Backend, ReadingRules, read_folder
+from bertie.tokenizers.special_tokens import (
+    LINE_BREAK,
+    SpecialTokens,
+    Templates,
+    added_texts,
+    added_tokens,
+    library_errors,
+    read_templates,
+    to_json,
+)
 from bertie.tokenizers.valid_texts import invalid_text, require_texts
 from bertie.tokenizers.wordpiece_backend import CONTINUATION, MAX_WORD_CHARACTERS, SPECIAL_TOKENS, NormalizerOptions
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertie.base.errors import UsageError, UserError, install
 from bertie.tokenizers.classes import GOOGLES
-from bertie.tokenizers.engines import library_errors
+from bertie.tokenizers.special_tokens import library_errors
 
 
 def load(folder: Path, declared: str) -> Any:

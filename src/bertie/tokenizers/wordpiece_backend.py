@@ -13,8 +13,15 @@ import tokenizers
 from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.base.errors import UserError
-from bertie.tokenizers.engines import add_user_tokens
-from bertie.tokenizers.special_tokens import LINE_BREAK, SpecialTokens, Templates, bert_templates, ids_of, printable
+from bertie.tokenizers.special_tokens import (
+    LINE_BREAK,
+    SpecialTokens,
+    Templates,
+    add_user_tokens,
+    bert_templates,
+    ids_of,
+    printable,
+)
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BERT = SpecialTokens(CLS, SEP, PAD, UNK, MASK)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn, optim
 
-from bertie.base.config import Range
+from bertie.base.config import AboveZero, NotNegative, Range
 from bertie.base.errors import UsageError
 from bertie.model.matrices import HasMatrices
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
@@ -39,9 +39,9 @@ class Muon:
     """Iterations of the orthogonalization."""
     betas: tuple[float, ...] = (0.9, 0.98)
     """AdamW: decay rates per step of the running means of the gradient and of its square."""
-    eps: Annotated[float, Range(0, above=True)] = 1e-8
+    eps: AboveZero = 1e-8
     """AdamW: added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: Annotated[float, Range(0)] = 0.1
+    weight_decay: NotNegative = 0.1
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check

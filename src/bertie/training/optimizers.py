@@ -6,12 +6,12 @@ The union `Optimizer` lists all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import nn, optim
 
-from bertie.base.config import Range
+from bertie.base.config import AboveZero, NotNegative
 from bertie.training.muon import Muon
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
@@ -27,9 +27,9 @@ class AdamW:
     kind: Literal["adamw"] = "adamw"
     betas: tuple[float, ...] = (0.9, 0.999)
     """Decay rates per step of the running means of the gradient and of its square."""
-    eps: Annotated[float, Range(0, above=True)] = 1e-6
+    eps: AboveZero = 1e-6
     """Added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: Annotated[float, Range(0)] = 0.01
+    weight_decay: NotNegative = 0.01
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check
@@ -58,9 +58,9 @@ class BertAdam:
     kind: Literal["bert_adam"] = "bert_adam"
     betas: tuple[float, ...] = (0.9, 0.999)
     """Decay rates per step of the running means of the gradient and of its square."""
-    eps: Annotated[float, Range(0, above=True)] = 1e-6
+    eps: AboveZero = 1e-6
     """Added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: Annotated[float, Range(0)] = 0.01
+    weight_decay: NotNegative = 0.01
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check
@@ -88,9 +88,9 @@ class Lamb:
     kind: Literal["lamb"] = "lamb"
     betas: tuple[float, ...] = (0.9, 0.999)
     """Decay rates per step of the running means of the gradient and of its square."""
-    eps: Annotated[float, Range(0, above=True)] = 1e-6
+    eps: AboveZero = 1e-6
     """Added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: Annotated[float, Range(0)] = 0.01
+    weight_decay: NotNegative = 0.01
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bertie.base.config import Range, check_ranges, ranges
+from bertie.base.config import Fraction, Range, check_ranges, ranges
 from bertie.base.errors import UsageError
 
 
@@ -15,7 +15,7 @@ class LinearDecay:
     """Linear warmup, then linear decay to 0 after the last step (Devlin et al. 2018)."""
 
     kind: Literal["linear"] = "linear"
-    warmup: Annotated[float, Range(0, 1)] = 0.01
+    warmup: Fraction = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
 
     __post_init__ = ranges("schedule")
@@ -30,9 +30,9 @@ class Cosine:
     """Linear warmup, then decay along half a cosine to a fraction of the peak (Loshchilov & Hutter 2017)."""
 
     kind: Literal["cosine"] = "cosine"
-    warmup: Annotated[float, Range(0, 1)] = 0.01
+    warmup: Fraction = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
-    floor: Annotated[float, Range(0, 1)] = 0.0
+    floor: Fraction = 0.0
     """Learning rate after the last step, as a fraction of the peak."""
 
     __post_init__ = ranges("schedule")
@@ -48,7 +48,7 @@ class SlantedTriangular:
     """Linear warmup from 1 / ratio of the peak, then linear decay back to it (Howard & Ruder 2018, section 3.2)."""
 
     kind: Literal["slanted_triangular"] = "slanted_triangular"
-    warmup: Annotated[float, Range(0, 1)] = 0.1
+    warmup: Fraction = 0.1
     """Fraction of the steps in which the learning rate rises: the paper's cut_frac."""
     ratio: Annotated[float, Range(1)] = 32.0
     """The peak learning rate divided by the lowest one."""
@@ -67,9 +67,9 @@ class WarmupStableDecay:
     """Linear warmup, then the constant peak, then linear decay to 0 (Hu et al. 2024)."""
 
     kind: Literal["warmup_stable_decay"] = "warmup_stable_decay"
-    warmup: Annotated[float, Range(0, 1)] = 0.01
+    warmup: Fraction = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
-    decay: Annotated[float, Range(0, 1)] = 0.1
+    decay: Fraction = 0.1
     """Fraction of the steps, at the end, in which the learning rate falls to 0."""
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class InverseSquareRoot:
     """Linear warmup, then decay with 1 / √step, which never reaches 0 (Vaswani et al. 2017, section 5.3)."""
 
     kind: Literal["inverse_square_root"] = "inverse_square_root"
-    warmup: Annotated[float, Range(0, 1)] = 0.01
+    warmup: Fraction = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
 
     __post_init__ = ranges("schedule")

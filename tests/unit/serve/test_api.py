@@ -20,7 +20,7 @@ from bertie.serve.operations import ServedModel
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY
 from bertie.tasks.aggregation import Strategy
-from bertie.tokenizers.engines import added_tokens, copy_engine
+from bertie.tokenizers.special_tokens import added_tokens, copy_engine
 
 from .conftest import Answer, Server, close, column, serving
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from bertie.base.errors import UsageError
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
+from bertie.checkpoints.families.family import TASK_HEADS, TASK_SHAPES, Family, architectures, joined
 from bertie.checkpoints.families.settings import Settings
 from bertie.model.config import TransformerConfig
 
-LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"
+LAYER = "encoder.albert_layer_groups.{n}.albert_layers.0"
 DEFAULTS = {
     **{"vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096, "intermediate_size": 16384},
     **{"num_hidden_layers": 12, "num_hidden_groups": 1, "num_attention_heads": 64, "hidden_act": "gelu_new"},
@@ -70,26 +70,25 @@ FAMILY = Family(
     model_type="albert",
     title="ALBERT",
     base="albert.",
-    encoder=(
-        *(row.renamed("bert.", "albert.") for row in bert.FAMILY.encoder if ".embeddings." in row.ours),
-        Module("encoder.embeddings.project", "albert.encoder.embedding_hidden_mapping_in"),
-        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention", "query", "key", "value")),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.dense"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.LayerNorm"),
-        Module("encoder.layers.{n}.up", f"{LAYER}.ffn"),
-        Module("encoder.layers.{n}.down", f"{LAYER}.ffn_output"),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.full_layer_layer_norm"),
-        Module("pooler", "albert.pooler"),
-    ),
+    encoder={
+        **{theirs: ours for theirs, ours in bert.FAMILY.encoder.items() if ".embeddings." in ours},
+        "encoder.embedding_hidden_mapping_in": "encoder.embeddings.project",
+        joined(f"{LAYER}.attention", "query", "key", "value"): "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attention.dense": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.attention.LayerNorm": "encoder.layers.{n}.attention_norm",
+        f"{LAYER}.ffn": "encoder.layers.{n}.up",
+        f"{LAYER}.ffn_output": "encoder.layers.{n}.down",
+        f"{LAYER}.full_layer_layer_norm": "encoder.layers.{n}.norm",
+        "pooler": "pooler",
+    },
     heads={
-        "masked": (
-            Module("dense", "predictions.dense"),
-            Module("norm", "predictions.LayerNorm"),
-            Module("", "predictions"),
-        ),
-        "pair": (Module("out", "sop_classifier.classifier"),),
-        **dict.fromkeys(("text", "choice", "tokens"), (Module("out", "classifier"),)),
-        "start_end": (Module("out", "qa_outputs"),),
+        "masked": {
+            "predictions.dense": "dense",
+            "predictions.LayerNorm": "norm",
+            "predictions": "",
+        },
+        "pair": {"sop_classifier.classifier": "out"},
+        **TASK_HEADS,
     },
     architectures=architectures("Albert", "masked", *TASK_SHAPES)
     | {frozenset({"masked", "pair"}): "AlbertForPreTraining"},

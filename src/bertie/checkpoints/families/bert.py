@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
+from bertie.checkpoints.families.family import TASK_HEADS, TASK_SHAPES, Family, architectures, joined
 from bertie.checkpoints.families.settings import Settings
 
-LAYER = "bert.encoder.layer.{n}"
-POOLER = Module("pooler", "bert.pooler.dense")
+LAYER = "encoder.layer.{n}"
+POOLER = "pooler.dense"
 KEYS = (  # keys of config.json that have bertie's names
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob"),
@@ -31,28 +31,27 @@ FAMILY = Family(
     model_type="bert",
     title="BERT",
     base="bert.",
-    encoder=(
-        Module("encoder.embeddings.word", "bert.embeddings.word_embeddings"),
-        Module("encoder.embeddings.position", "bert.embeddings.position_embeddings"),
-        Module("encoder.embeddings.segment", "bert.embeddings.token_type_embeddings"),
-        Module("encoder.embeddings.norm", "bert.embeddings.LayerNorm"),
-        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention.self", "query", "key", "value")),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.output.LayerNorm"),
-        Module("encoder.layers.{n}.up", f"{LAYER}.intermediate.dense"),
-        Module("encoder.layers.{n}.down", f"{LAYER}.output.dense"),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.output.LayerNorm"),
-        POOLER,
-    ),
+    encoder={
+        "embeddings.word_embeddings": "encoder.embeddings.word",
+        "embeddings.position_embeddings": "encoder.embeddings.position",
+        "embeddings.token_type_embeddings": "encoder.embeddings.segment",
+        "embeddings.LayerNorm": "encoder.embeddings.norm",
+        joined(f"{LAYER}.attention.self", "query", "key", "value"): "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attention.output.dense": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.attention.output.LayerNorm": "encoder.layers.{n}.attention_norm",
+        f"{LAYER}.intermediate.dense": "encoder.layers.{n}.up",
+        f"{LAYER}.output.dense": "encoder.layers.{n}.down",
+        f"{LAYER}.output.LayerNorm": "encoder.layers.{n}.norm",
+        POOLER: "pooler",
+    },
     heads={
-        "masked": (
-            Module("dense", "cls.predictions.transform.dense"),
-            Module("norm", "cls.predictions.transform.LayerNorm"),
-            Module("", "cls.predictions"),
-        ),
-        "pair": (Module("out", "cls.seq_relationship"),),
-        **dict.fromkeys(("text", "choice", "tokens"), (Module("out", "classifier"),)),
-        "start_end": (Module("out", "qa_outputs"),),
+        "masked": {
+            "cls.predictions.transform.dense": "dense",
+            "cls.predictions.transform.LayerNorm": "norm",
+            "cls.predictions": "",
+        },
+        "pair": {"cls.seq_relationship": "out"},
+        **TASK_HEADS,
     },
     architectures=architectures("Bert", "masked", *TASK_SHAPES)
     | {

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from bertie.base.errors import UsageError
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import POSITIONS, TASK_SHAPES, Family, Module, architectures, joined
+from bertie.checkpoints.families.family import POSITIONS, TASK_HEADS, TASK_SHAPES, Family, Names, architectures, joined
 from bertie.checkpoints.families.settings import Settings, choice, require
 from bertie.model.config import TransformerConfig
 
-LAYER = "deberta.encoder.layer.{n}"
+LAYER = "encoder.layer.{n}"
 DEFAULTS = {
     **{"vocab_size": 128100, "hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24},
     **{"intermediate_size": 6144, "max_position_embeddings": 512, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
@@ -113,42 +113,38 @@ SETTINGS = Settings(
     without_effect=("legacy",),  # the names of the weights say which masked-LM head they are
 )
 
-POOLED = (Module("pooler", "pooler.dense"), Module("out", "classifier"))
+POOLED: Names = {"pooler.dense": "pooler", "classifier": "out"}
 
 FAMILY = Family(
     model_type="deberta-v2",
     title="DeBERTa",
     base="deberta.",
-    encoder=(
-        *(
-            row.renamed("bert.", "deberta.")
-            for row in bert.FAMILY.encoder
-            if ".attention." not in row.ours and row != bert.POOLER
-        ),
-        Module("encoder.distances.table", "deberta.encoder.rel_embeddings"),
-        Module("encoder.distances.norm", "deberta.encoder.LayerNorm"),
-        Module("encoder.convolution.mix", "deberta.encoder.conv.conv"),
-        Module("encoder.convolution.norm", "deberta.encoder.conv.LayerNorm"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            joined(f"{LAYER}.attention.self", "query_proj", "key_proj", "value_proj"),
-        ),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
-    ),
+    encoder={
+        **{
+            theirs: ours
+            for theirs, ours in bert.FAMILY.encoder.items()
+            if ".attention." not in ours and theirs != bert.POOLER
+        },
+        "encoder.rel_embeddings": "encoder.distances.table",
+        "encoder.LayerNorm": "encoder.distances.norm",
+        "encoder.conv.conv": "encoder.convolution.mix",
+        "encoder.conv.LayerNorm": "encoder.convolution.norm",
+        joined(f"{LAYER}.attention.self", "query_proj", "key_proj", "value_proj"): "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attention.output.dense": "encoder.layers.{n}.attention.out",
+    },
     heads={
         # The names of new heads of transformers and of the authors, then those of transformers' usual head, which are written.
-        "masked": (
-            Module("dense", "lm_predictions.lm_head.dense"),
-            Module("norm", "lm_predictions.lm_head.LayerNorm"),
-            Module("", "lm_predictions.lm_head"),
-            Module("dense", "cls.predictions.transform.dense"),
-            Module("norm", "cls.predictions.transform.LayerNorm"),
-            Module("", "cls.predictions"),
-        ),
+        "masked": {
+            "lm_predictions.lm_head.dense": "dense",
+            "lm_predictions.lm_head.LayerNorm": "norm",
+            "lm_predictions.lm_head": "",
+            "cls.predictions.transform.dense": "dense",
+            "cls.predictions.transform.LayerNorm": "norm",
+            "cls.predictions": "",
+        },
+        **TASK_HEADS,
         "text": POOLED,
         "choice": POOLED,
-        "tokens": (Module("out", "classifier"),),
-        "start_end": (Module("out", "qa_outputs"),),
     },
     architectures=architectures("DebertaV2", "masked", *TASK_SHAPES),
     settings=SETTINGS,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
+from bertie.checkpoints.families.family import TASK_HEADS, TASK_SHAPES, Family, Names, architectures, joined
 from bertie.checkpoints.families.settings import Settings, sinusoidal_table, without_sinusoidal_table
 
-LAYER = "distilbert.transformer.layer.{n}"
+LAYER = "transformer.layer.{n}"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"vocab_size": "vocab_size", "hidden_size": "dim", "num_hidden_layers": "n_layers"},
     **{"num_attention_heads": "n_heads", "intermediate_size": "hidden_dim"},
@@ -35,33 +35,32 @@ SETTINGS = Settings(
     without_effect=("tie_weights_",),
     read=lambda values, _: {"position_embedding": "sinusoidal" if values.get("sinusoidal_pos_embds") else "learned"},
 )
-POOLED = (Module("pooler", "pre_classifier"), Module("out", "classifier"))
+POOLED: Names = {"pre_classifier": "pooler", "classifier": "out"}
 
 FAMILY = Family(
     model_type="distilbert",
     title="DistilBERT",
     base="distilbert.",
-    encoder=(
-        Module("encoder.embeddings.word", "distilbert.embeddings.word_embeddings"),
-        Module("encoder.embeddings.position", "distilbert.embeddings.position_embeddings"),
-        Module("encoder.embeddings.norm", "distilbert.embeddings.LayerNorm"),
-        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention", "q_lin", "k_lin", "v_lin")),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.out_lin"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.sa_layer_norm"),
-        Module("encoder.layers.{n}.up", f"{LAYER}.ffn.lin1"),
-        Module("encoder.layers.{n}.down", f"{LAYER}.ffn.lin2"),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.output_layer_norm"),
-    ),
+    encoder={
+        "embeddings.word_embeddings": "encoder.embeddings.word",
+        "embeddings.position_embeddings": "encoder.embeddings.position",
+        "embeddings.LayerNorm": "encoder.embeddings.norm",
+        joined(f"{LAYER}.attention", "q_lin", "k_lin", "v_lin"): "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attention.out_lin": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.sa_layer_norm": "encoder.layers.{n}.attention_norm",
+        f"{LAYER}.ffn.lin1": "encoder.layers.{n}.up",
+        f"{LAYER}.ffn.lin2": "encoder.layers.{n}.down",
+        f"{LAYER}.output_layer_norm": "encoder.layers.{n}.norm",
+    },
     heads={
-        "masked": (
-            Module("dense", "vocab_transform"),
-            Module("norm", "vocab_layer_norm"),
-            Module("", "vocab_projector"),
-        ),
+        "masked": {
+            "vocab_transform": "dense",
+            "vocab_layer_norm": "norm",
+            "vocab_projector": "",
+        },
+        **TASK_HEADS,
         "text": POOLED,
         "choice": POOLED,
-        "tokens": (Module("out", "classifier"),),
-        "start_end": (Module("out", "qa_outputs"),),
     },
     architectures=architectures("DistilBert", "masked", *TASK_SHAPES),
     settings=SETTINGS,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
+from bertie.checkpoints.families.family import TASK_HEADS, TASK_SHAPES, Family, architectures
 from bertie.checkpoints.families.settings import require
 
 DEFAULTS = {
@@ -44,24 +44,23 @@ FAMILY = Family(
     model_type="electra",
     title="ELECTRA",
     base="electra.",
-    encoder=(
-        *(row.renamed("bert.", "electra.") for row in bert.FAMILY.encoder if row != bert.POOLER),
-        Module("encoder.embeddings.project", "electra.embeddings_project"),
-    ),
+    encoder={
+        **{theirs: ours for theirs, ours in bert.FAMILY.encoder.items() if theirs != bert.POOLER},
+        "embeddings_project": "encoder.embeddings.project",
+    },
     heads={
-        "replaced": (
-            Module("dense", "discriminator_predictions.dense"),
-            Module("out", "discriminator_predictions.dense_prediction"),
-        ),
-        "masked": (
-            Module("dense", "generator_predictions.dense"),
-            Module("norm", "generator_predictions.LayerNorm"),
-            Module("", "generator_lm_head"),
-        ),
-        "text": (Module("pooler", "classifier.dense"), Module("out", "classifier.out_proj")),
-        "choice": (Module("pooler", "sequence_summary.summary"), Module("out", "classifier")),
-        "tokens": (Module("out", "classifier"),),
-        "start_end": (Module("out", "qa_outputs"),),
+        "replaced": {
+            "discriminator_predictions.dense": "dense",
+            "discriminator_predictions.dense_prediction": "out",
+        },
+        "masked": {
+            "generator_predictions.dense": "dense",
+            "generator_predictions.LayerNorm": "norm",
+            "generator_lm_head": "",
+        },
+        **TASK_HEADS,
+        "text": {"classifier.dense": "pooler", "classifier.out_proj": "out"},
+        "choice": {"sequence_summary.summary": "pooler", "classifier": "out"},
     },
     architectures=architectures("Electra", "masked", *TASK_SHAPES) | {frozenset({"replaced"}): "ElectraForPreTraining"},
     settings=SETTINGS,

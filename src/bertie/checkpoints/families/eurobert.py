@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie.checkpoints.families.family import Family, Module, architectures, joined
+from bertie.checkpoints.families.family import Family, architectures, joined
 from bertie.checkpoints.families.settings import Settings, choice, require_head_size, rotary_base
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
-LAYER = "model.layers.{n}"
+LAYER = "layers.{n}"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{name: name for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")},
     **{name: name for name in ("intermediate_size", "max_position_embeddings", "initializer_range")},
@@ -102,20 +102,20 @@ FAMILY = Family(
     model_type="eurobert",
     title="EuroBERT",
     base="model.",
-    encoder=(
-        Module("encoder.embeddings.word", "model.embed_tokens"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.input_layernorm"),
-        Module("encoder.layers.{n}.attention.qkv", f"{LAYER}.self_attn.qkv"),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.self_attn.o_proj"),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.post_attention_layernorm"),
-        Module("encoder.layers.{n}.up", joined(f"{LAYER}.mlp", "gate_proj", "up_proj")),
-        Module("encoder.layers.{n}.down", f"{LAYER}.mlp.down_proj"),
-        Module("encoder.final_norm", "model.norm"),
-    ),
+    encoder={
+        "embed_tokens": "encoder.embeddings.word",
+        f"{LAYER}.input_layernorm": "encoder.layers.{n}.attention_norm",
+        f"{LAYER}.self_attn.qkv": "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.self_attn.o_proj": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.post_attention_layernorm": "encoder.layers.{n}.norm",
+        joined(f"{LAYER}.mlp", "gate_proj", "up_proj"): "encoder.layers.{n}.up",
+        f"{LAYER}.mlp.down_proj": "encoder.layers.{n}.down",
+        "norm": "encoder.final_norm",
+    },
     heads={
-        "masked": (Module("out", "lm_head"),),
-        "text": (Module("pooler", "dense"), Module("out", "classifier")),
-        "tokens": (Module("out", "classifier"),),
+        "masked": {"lm_head": "out"},
+        "text": {"dense": "pooler", "classifier": "out"},
+        "tokens": {"classifier": "out"},
     },
     architectures=architectures("EuroBert", "masked", "text", "tokens"),
     settings=SETTINGS,

@@ -29,6 +29,14 @@ CLASSES: dict[HeadShape, str] = {
     "start_end": "ForQuestionAnswering",
 }
 """How Hugging Face's classes for a head are usually called, after the name of the family."""
+Names = dict[str | tuple[str, ...], str]
+"""Hugging Face's names of modules, and bertie's. Several names: bertie joins these modules along the first dimension."""
+OUT: Names = {"classifier": "out"}
+TASK_HEADS: dict[HeadShape, Names] = {
+    **{"text": OUT, "choice": OUT, "tokens": OUT},
+    "start_end": {"qa_outputs": "out"},
+}
+"""The usual modules of the heads of tasks."""
 
 
 def architectures(prefix: str, *shapes: HeadShape) -> dict[frozenset[str], str]:
@@ -42,20 +50,12 @@ def joined(parent: str, *names: str) -> tuple[str, ...]:
 
 
 class Module(NamedTuple):
-    """A row of the table: a module of bertie and its counterpart. `{n}` stands for the number of a layer."""
+    """A row of the table: a module of bertie and its counterpart."""
 
     ours: str
-    """bertie's name; within a head, the name there. The pooler of any head is `pooler`."""
-    theirs: str | tuple[str, ...]
+    """bertie's name."""
+    theirs: tuple[str, ...]
     """Hugging Face's name; several, if bertie joins them along the first dimension."""
-    transposed: bool = False
-    """Whether Hugging Face stores the transposed matrix."""
-
-    def renamed(self, base: str, new: str) -> Module:
-        """Return the row with another prefix of Hugging Face's names."""
-        if isinstance(self.theirs, str):
-            return self._replace(theirs=new + self.theirs.removeprefix(base))
-        return self._replace(theirs=tuple(new + their.removeprefix(base) for their in self.theirs))
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Family:
     """Its name for people."""
     base: str
     """Prefix of the encoder's names. A bare encoder has none."""
-    encoder: tuple[Module, ...]
-    """The modules of the encoder."""
+    encoder: Names
+    """The modules of the encoder, without the prefix. `{n}` stands for the number of a layer."""
     architectures: dict[frozenset[str], str]
     """Hugging Face's class for the shapes of the heads. `frozenset()` is the class of the bare encoder."""
     settings: Settings
@@ -78,9 +78,11 @@ class Family:
     """Whether the class for heads of these shapes computes what bertie's heads on an encoder of this configuration do."""
     without_head: str | None = None
     """The class whose head is the encoder's own matrix, so that a folder of this class may hold the encoder alone."""
-    heads: dict[HeadShape, tuple[Module, ...]] = field(default_factory=dict)
-    """The modules of a head of each shape. Where two shapes use the same name, the name of the class decides which head it is,
-    or else the first one."""
+    heads: dict[HeadShape, Names] = field(default_factory=dict)
+    """The modules of a head of each shape, with bertie's names in the head. The pooler of any head is `pooler`. Where two
+    shapes use the same name, the name of the class decides which head it is, or else the first one."""
+    transposed: str = "^$"
+    """Pattern of the names of matrices that Hugging Face stores transposed."""
     kept: tuple[str, ...] = ("heads.", "reading.", "generator.")
     """Prefixes of names that have no counterpart and are the same in both."""
     ignored: str = r"(position_ids|token_type_ids|inv_freq)$"
@@ -116,7 +118,7 @@ class Family:
     @property
     def positions(self) -> str:
         """Hugging Face's name of the matrix of positions."""
-        return next(f"{row.theirs}.weight" for row in self.encoder if row.ours == POSITIONS)
+        return next(f"{self.base}{theirs}.weight" for theirs, ours in self.encoder.items() if ours == POSITIONS)
 
     def skipped(self, weights: dict[str, Tensor], pad_id: int) -> Tensor | None:
         """Return the rows of the matrix of positions that no token uses. None: there are none."""
@@ -133,11 +135,17 @@ class Family:
 
     def modules(self, heads: Mapping[str, HeadShape], layers: Iterable[int]) -> list[Module]:
         """Return the table for heads, given by their names, and for layers."""
-        rows = [row for pattern in self.encoder for row in _numbered(pattern, layers)]
+        rows = [
+            Module(
+                ours.replace(LAYER, str(n)), tuple(self.base + name.replace(LAYER, str(n)) for name in _each(theirs))
+            )
+            for theirs, ours in self.encoder.items()
+            for n in (layers if LAYER in ours else [0])
+        ]
         for name, shape in heads.items():
-            for row in self.heads.get(shape, ()):
-                ours = row.ours if row.ours == "pooler" else f"heads.{name}.{row.ours}".rstrip(".")
-                rows.append(row._replace(ours=ours))
+            for theirs, part in self.heads.get(shape, {}).items():
+                ours = part if part == "pooler" else f"heads.{name}.{part}".rstrip(".")
+                rows.append(Module(ours, _each(theirs)))
         return rows
 
 
@@ -171,7 +179,7 @@ def to_huggingface(
         else:
             skipped = tensor.new_zeros(family.skipped_rows(module, pad_id), *tensor.shape[1:])
             whole = torch.cat([skipped, tensor]) if len(skipped) else tensor
-            renamed |= {f"{their}.{leaf}": part for their, part in _split(row, leaf, whole)}
+            renamed |= _split(family, row, leaf, whole)
     if not heads:
         return {name.removeprefix(family.base): tensor for name, tensor in renamed.items()}
     return renamed
@@ -193,22 +201,23 @@ def from_huggingface(
     """
     original = canonical_names(family, weights)
     cleaned = {name: weights.pop(old) for name, old in original.items()}
-    numbered = {their.split(LAYER)[0] for row in family.encoder for their in _theirs(row) if LAYER in their}
+    numbered = {
+        family.base + name.split(LAYER)[0] for theirs in family.encoder for name in _each(theirs) if LAYER in name
+    }
     layers = _layers_of(cleaned, f"(?:{'|'.join(map(re.escape, sorted(numbered)))})(\\d+)\\.") if numbered else []
     renamed: dict[str, Tensor] = {}
     names: dict[str, Module] = {}
     for row in _rows_of(family.modules(heads, layers), cleaned):
-        theirs = _theirs(row)
-        if len(theirs) == 1:
-            names[theirs[0]] = row
+        if len(row.theirs) == 1:
+            names[row.theirs[0]] = row
             continue
         for leaf in ("weight", "bias"):
-            parts = [cleaned[f"{name}.{leaf}"] for name in theirs if f"{name}.{leaf}" in cleaned]
+            parts = [cleaned[f"{name}.{leaf}"] for name in row.theirs if f"{name}.{leaf}" in cleaned]
             joinable = [tensor for tensor in parts if tensor.is_floating_point()]  # joining would convert integers
-            if len(joinable) == len(theirs) and len({tensor.shape for tensor in joinable}) == 1:
-                renamed[f"{row.ours}.{leaf}"] = torch.cat([cleaned.pop(f"{name}.{leaf}") for name in theirs])
-        for name in theirs:  # names of tensors that were not joined, for the error message of a later check
-            names[name] = Module(f"{row.ours.rpartition('.')[0]}.{name.rpartition('.')[2]}", name)
+            if len(joinable) == len(row.theirs) and len({tensor.shape for tensor in joinable}) == 1:
+                renamed[f"{row.ours}.{leaf}"] = torch.cat([cleaned.pop(f"{name}.{leaf}") for name in row.theirs])
+        for name in row.theirs:  # names of tensors that were not joined, for the error message of a later check
+            names[name] = Module(f"{row.ours.rpartition('.')[0]}.{name.rpartition('.')[2]}", (name,))
     unknown = []
     for name in list(cleaned):
         tensor = cleaned.pop(name)
@@ -217,7 +226,7 @@ def from_huggingface(
             continue
         if row := names.get(module):
             rows = family.skipped_rows(row.ours, pad_id)
-            renamed[f"{row.ours}.{leaf}"] = _transposed(row, leaf, tensor[rows:] if rows else tensor)
+            renamed[f"{row.ours}.{leaf}"] = _transposed(family, name, tensor[rows:] if rows else tensor)
         elif name.startswith(family.kept):
             renamed[name] = tensor
         else:
@@ -227,10 +236,8 @@ def from_huggingface(
 
 def canonical_names(family: Family, weights: Iterable[str]) -> dict[str, str]:
     """Return the names in a file by the names in Hugging Face's class with a head. Raises UserError as `_unwrapped`."""
-    rows = family.modules({}, [0])
-    bare = [(row, their.removeprefix(family.base)) for row in rows for their in _theirs(row)]
-    starts = tuple({name.split(".")[0] + "." for _, name in bare})
-    anchors = tuple(f"{name}.weight" for row, name in bare if row.ours == WORDS)
+    starts = tuple({name.split(".")[0] + "." for theirs in family.encoder for name in _each(theirs)})
+    anchors = tuple(f"{theirs}.weight" for theirs, ours in family.encoder.items() if ours == WORDS)
     if not anchors:
         return {name: name for name in weights}
     return {new: name for name, new in _unwrapped(weights, family.base, anchors, starts).items()}
@@ -271,41 +278,29 @@ def _rows_of(rows: list[Module], weights: Iterable[str]) -> list[Module]:
     present = {name.rpartition(".")[0] for name in weights}
     chosen: dict[str, Module] = {}
     for row in rows:
-        if row.ours not in chosen or _theirs(row)[0] in present:
+        if row.ours not in chosen or row.theirs[0] in present:
             chosen[row.ours] = row
     return list(chosen.values())
 
 
-def _theirs(row: Module) -> tuple[str, ...]:
-    return (row.theirs,) if isinstance(row.theirs, str) else row.theirs
-
-
-def _numbered(pattern: Module, layers: Iterable[int]) -> list[Module]:
-    """Return a row for every layer, if the pattern has a layer number."""
-    if LAYER not in pattern.ours:
-        return [pattern]
-    return [
-        pattern._replace(
-            ours=pattern.ours.replace(LAYER, str(n)),
-            theirs=tuple(their.replace(LAYER, str(n)) for their in _theirs(pattern)),
-        )
-        for n in layers
-    ]
+def _each(theirs: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (theirs,) if isinstance(theirs, str) else theirs
 
 
 def _layers_of(weights: Iterable[str], pattern: str) -> list[int]:
     return sorted({int(match[1]) for name in weights if (match := re.match(pattern, name))})
 
 
-def _split(row: Module, leaf: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
-    """Return the tensors of Hugging Face that a tensor of bertie becomes, with their modules' names."""
-    theirs = _theirs(row)
-    parts = tensor.chunk(len(theirs)) if len(theirs) > 1 else (tensor,)
-    return [(their, _transposed(row, leaf, part).contiguous()) for their, part in zip(theirs, parts, strict=True)]
+def _split(family: Family, row: Module, leaf: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Return the tensors of Hugging Face that a tensor of bertie becomes, by their names."""
+    parts = tensor.chunk(len(row.theirs)) if len(row.theirs) > 1 else (tensor,)
+    names = (f"{their}.{leaf}" for their in row.theirs)
+    return {name: _transposed(family, name, part).contiguous() for name, part in zip(names, parts, strict=True)}
 
 
-def _transposed(row: Module, leaf: str, tensor: Tensor) -> Tensor:
-    return tensor.t().contiguous() if row.transposed and leaf == "weight" and tensor.ndim == 2 else tensor
+def _transposed(family: Family, name: str, tensor: Tensor) -> Tensor:
+    """Return a tensor, with its name in Hugging Face's files, as the other library stores it."""
+    return tensor.t().contiguous() if tensor.ndim == 2 and re.search(family.transposed, name) else tensor
 
 
 def _unwrapped(names: Iterable[str], base: str, anchors: tuple[str, ...], starts: tuple[str, ...]) -> dict[str, str]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import Family
 from bertie.checkpoints.families.settings import ACTIVATIONS, Settings, choice
 from bertie.model.config import TransformerConfig
-from bertie.model.head_facts import HeadShape
 
-LAYER = "transformer.h.{n}"
+LAYER = "h.{n}"
 LAYERS = {"tanh": "tanh", "none": "none"}  # of heads: bertie's, or none as in Hugging Face's class
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"vocab_size": "vocab_size", "hidden_size": "n_embd", "num_hidden_layers": "n_layer"},
@@ -79,23 +78,23 @@ SETTINGS = Settings(
     read=read,
 )
 
-HEADS: dict[HeadShape, tuple[Module, ...]] = {"text": (Module("out", "score"),)}
 FAMILY = Family(
     model_type="gpt2",
     title="GPT-2",
     base="transformer.",
-    encoder=(
-        Module("encoder.embeddings.word", "transformer.wte"),
-        Module("encoder.embeddings.position", "transformer.wpe"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.ln_1"),
-        Module("encoder.layers.{n}.attention.qkv", f"{LAYER}.attn.c_attn", transposed=True),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attn.c_proj", transposed=True),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.ln_2"),
-        Module("encoder.layers.{n}.up", f"{LAYER}.mlp.c_fc", transposed=True),
-        Module("encoder.layers.{n}.down", f"{LAYER}.mlp.c_proj", transposed=True),
-        Module("encoder.final_norm", "transformer.ln_f"),
-    ),
-    heads=HEADS,
+    encoder={
+        "wte": "encoder.embeddings.word",
+        "wpe": "encoder.embeddings.position",
+        f"{LAYER}.ln_1": "encoder.layers.{n}.attention_norm",
+        f"{LAYER}.attn.c_attn": "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attn.c_proj": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.ln_2": "encoder.layers.{n}.norm",
+        f"{LAYER}.mlp.c_fc": "encoder.layers.{n}.up",
+        f"{LAYER}.mlp.c_proj": "encoder.layers.{n}.down",
+        "ln_f": "encoder.final_norm",
+    },
+    heads={"text": {"score": "out"}},
+    transposed=r"\.(attn|mlp)\.c_\w+\.weight$",
     architectures={
         **{frozenset(): "GPT2Model", frozenset({"next"}): "GPT2LMHeadModel"},
         frozenset({"text"}): "GPT2ForSequenceClassification",

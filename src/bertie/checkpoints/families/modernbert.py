@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.base.errors import UsageError
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Names, architectures
 from bertie.checkpoints.families.settings import Settings, choice, require
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
-LAYER = "model.layers.{n}"
+LAYER = "layers.{n}"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{name: name for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")},
@@ -85,8 +85,8 @@ def _global_every(values: dict[str, Any]) -> int:
     return every
 
 
-TOKENS = (Module("dense", "head.dense"), Module("norm", "head.norm"), Module("out", "classifier"))
-POOLED = (Module("pooler", "head.dense"), *TOKENS[1:])
+TOKENS: Names = {"head.dense": "dense", "head.norm": "norm", "classifier": "out"}
+POOLED: Names = TOKENS | {"head.dense": "pooler"}
 
 SETTINGS = Settings(
     keys=KEYS,
@@ -113,23 +113,23 @@ FAMILY = Family(
     model_type="modernbert",
     title="ModernBERT",
     base="model.",
-    encoder=(
-        Module("encoder.embeddings.word", "model.embeddings.tok_embeddings"),
-        Module("encoder.embeddings.norm", "model.embeddings.norm"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attn_norm"),
-        Module("encoder.layers.{n}.attention.qkv", f"{LAYER}.attn.Wqkv"),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attn.Wo"),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.mlp_norm"),
-        Module("encoder.layers.{n}.up", f"{LAYER}.mlp.Wi"),
-        Module("encoder.layers.{n}.down", f"{LAYER}.mlp.Wo"),
-        Module("encoder.final_norm", "model.final_norm"),
-    ),
+    encoder={
+        "embeddings.tok_embeddings": "encoder.embeddings.word",
+        "embeddings.norm": "encoder.embeddings.norm",
+        f"{LAYER}.attn_norm": "encoder.layers.{n}.attention_norm",
+        f"{LAYER}.attn.Wqkv": "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attn.Wo": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.mlp_norm": "encoder.layers.{n}.norm",
+        f"{LAYER}.mlp.Wi": "encoder.layers.{n}.up",
+        f"{LAYER}.mlp.Wo": "encoder.layers.{n}.down",
+        "final_norm": "encoder.final_norm",
+    },
     heads={
         "text": POOLED,
         "choice": POOLED,
         "tokens": TOKENS,
         "start_end": TOKENS,
-        "masked": (*TOKENS[:2], Module("", "decoder")),
+        "masked": {"head.dense": "dense", "head.norm": "norm", "decoder": ""},
     },
     architectures=architectures("ModernBert", "masked", *TASK_SHAPES),
     settings=SETTINGS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bertie.checkpoints.families import bert, roberta
-from bertie.checkpoints.families.family import TASK_SHAPES, Module, architectures, joined
+from bertie.checkpoints.families.family import TASK_SHAPES, architectures, joined
 
-LAYER = "mpnet.encoder.layer.{n}"
+LAYER = "encoder.layer.{n}"
 BUCKETS = 32  # those that Hugging Face's class uses, whatever config.json says
 
 SETTINGS = replace(
@@ -29,13 +29,13 @@ FAMILY = replace(
     model_type="mpnet",
     title="MPNet",
     base="mpnet.",
-    encoder=(
-        *(row.renamed("bert.", "mpnet.") for row in bert.FAMILY.encoder if "attention" not in row.ours),
-        Module("encoder.relative.table", "mpnet.encoder.relative_attention_bias"),
-        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention.attn", "q", "k", "v")),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.attn.o"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.LayerNorm"),
-    ),
+    encoder={
+        **{theirs: ours for theirs, ours in bert.FAMILY.encoder.items() if "attention" not in ours},
+        "encoder.relative_attention_bias": "encoder.relative.table",
+        joined(f"{LAYER}.attention.attn", "q", "k", "v"): "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attention.attn.o": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.attention.LayerNorm": "encoder.layers.{n}.attention_norm",
+    },
     architectures=architectures("MPNet", "masked", *TASK_SHAPES),
     settings=SETTINGS,
     pad_id=1,

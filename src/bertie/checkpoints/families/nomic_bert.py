@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import Family, Module, architectures, joined
+from bertie.checkpoints.families.family import OUT, Family, architectures, joined
 from bertie.checkpoints.families.settings import Settings, require, require_head_size, rotary_base
 
-LAYER = "nomic_bert.encoder.layers.{n}"
+LAYER = "encoder.layers.{n}"
 DEFAULTS = {
     **{"vocab_size": 30528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
     **{"intermediate_size": 3072, "max_position_embeddings": 2048},
@@ -57,25 +57,25 @@ FAMILY = Family(
     model_type="nomic_bert",
     title="NomicBERT",
     base="nomic_bert.",
-    encoder=(
-        Module("encoder.embeddings.word", "nomic_bert.embeddings.word_embeddings"),
-        Module("encoder.embeddings.segment", "nomic_bert.embeddings.token_type_embeddings"),
-        Module("encoder.embeddings.norm", "nomic_bert.emb_ln"),
-        Module("encoder.layers.{n}.attention.qkv", f"{LAYER}.attn.Wqkv"),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attn.out_proj"),
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.norm1"),
-        Module("encoder.layers.{n}.up", joined(f"{LAYER}.mlp", "fc12", "fc11")),
-        Module("encoder.layers.{n}.down", f"{LAYER}.mlp.fc2"),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.norm2"),
-        Module("pooler", "nomic_bert.pooler.dense"),
-    ),
+    encoder={
+        "embeddings.word_embeddings": "encoder.embeddings.word",
+        "embeddings.token_type_embeddings": "encoder.embeddings.segment",
+        "emb_ln": "encoder.embeddings.norm",
+        f"{LAYER}.attn.Wqkv": "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.attn.out_proj": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.norm1": "encoder.layers.{n}.attention_norm",
+        joined(f"{LAYER}.mlp", "fc12", "fc11"): "encoder.layers.{n}.up",
+        f"{LAYER}.mlp.fc2": "encoder.layers.{n}.down",
+        f"{LAYER}.norm2": "encoder.layers.{n}.norm",
+        "pooler.dense": "pooler",
+    },
     heads={
-        "masked": (
-            Module("dense", "cls.predictions.transform.dense"),
-            Module("norm", "cls.predictions.transform.layer_norm"),
-            Module("", "cls.predictions"),
-        ),
-        **dict.fromkeys(("text", "tokens"), (Module("out", "classifier"),)),
+        "masked": {
+            "cls.predictions.transform.dense": "dense",
+            "cls.predictions.transform.layer_norm": "norm",
+            "cls.predictions": "",
+        },
+        **{"text": OUT, "tokens": OUT},
     },
     architectures=architectures("NomicBert", "masked", "text", "tokens"),
     settings=SETTINGS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.checkpoints.families import gpt2
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import Family
 from bertie.checkpoints.families.settings import Settings, choice
 from bertie.model.config import TransformerConfig
 
@@ -54,12 +54,13 @@ FAMILY = Family(
     model_type="openai-gpt",
     title="GPT",
     base="transformer.",
-    encoder=(
-        Module("encoder.embeddings.word", "transformer.tokens_embed"),
-        Module("encoder.embeddings.position", "transformer.positions_embed"),
-        *(row for row in gpt2.FAMILY.encoder if ".layers." in row.ours),
-    ),
-    heads=gpt2.HEADS,
+    encoder={
+        "tokens_embed": "encoder.embeddings.word",
+        "positions_embed": "encoder.embeddings.position",
+        **{theirs: ours for theirs, ours in gpt2.FAMILY.encoder.items() if ".layers." in ours},
+    },
+    heads=gpt2.FAMILY.heads,
+    transposed=gpt2.FAMILY.transposed,
     architectures={
         **{frozenset(): "OpenAIGPTModel", frozenset({"next"}): "OpenAIGPTLMHeadModel"},
         frozenset({"text"}): "OpenAIGPTForSequenceClassification",

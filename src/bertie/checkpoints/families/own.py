@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.base import config as configuration
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import Family
 from bertie.checkpoints.families.settings import Settings
 
 
@@ -20,7 +20,7 @@ FAMILY = Family(
     model_type="bertie",
     title="Encoder",
     base="",
-    encoder=(Module("pooler", "pooler"),),
+    encoder={"pooler": "pooler"},
     kept=("encoder.", "heads.", "reading.", "generator."),
     architectures={frozenset(): "BertieModel"},
     settings=OwnSettings(

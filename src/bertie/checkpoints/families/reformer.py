@@ -16,12 +16,12 @@ from torch import Tensor
 
 from bertie.base import console
 from bertie.base.errors import UsageError
-from bertie.checkpoints.families.family import Family, Module, joined
+from bertie.checkpoints.families.family import Family, Names, joined
 from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
 from bertie.model.encoders.reformer_config import ReformerConfig, idle_settings
 
-LAYER = "reformer.encoder.layers.{n}"
-POSITIONS = "reformer.embeddings.position_embeddings"
+LAYER = "encoder.layers.{n}"
+POSITIONS = "embeddings.position_embeddings"
 SAME = (
     *("attn_layers", "hidden_size", "num_attention_heads", "attention_head_size", "vocab_size", "hidden_act"),
     *("max_position_embeddings", "axial_pos_shape", "axial_pos_embds_dim", "num_hashes", "num_buckets", "hash_seed"),
@@ -151,29 +151,27 @@ def _is_axis(name: str) -> bool:
     return re.search(r"position_embeddings\.weights\.[01]$", name) is not None
 
 
-VOCABULARY = (Module("decoder", "lm_head.decoder"),)
+VOCABULARY: Names = {"lm_head.decoder": "decoder"}
 
 FAMILY = Family(
     model_type="reformer",
     title="Reformer",
     base="reformer.",
-    encoder=(
-        Module("encoder.embeddings.word", "reformer.embeddings.word_embeddings"),
-        Module("encoder.embeddings.position", f"{POSITIONS}.embedding"),
-        Module("encoder.embeddings.position.axes.0", f"{POSITIONS}.weights.0"),
-        Module("encoder.embeddings.position.axes.1", f"{POSITIONS}.weights.1"),
-        Module("encoder.layers.{n}.attention.norm", f"{LAYER}.attention.layer_norm"),
-        Module(
-            "encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention.self_attention", "query", "key", "value")
-        ),
-        Module("encoder.layers.{n}.attention.qk_v", joined(f"{LAYER}.attention.self_attention", "query_key", "value")),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
-        Module("encoder.layers.{n}.feed_forward.norm", f"{LAYER}.feed_forward.layer_norm"),
-        Module("encoder.layers.{n}.feed_forward.up", f"{LAYER}.feed_forward.dense.dense"),
-        Module("encoder.layers.{n}.feed_forward.down", f"{LAYER}.feed_forward.output.dense"),
-        Module("encoder.final_norm", "reformer.encoder.layer_norm"),
-    ),
-    heads={"masked": VOCABULARY, "next": VOCABULARY, "start_end": (Module("out", "qa_outputs"),)},
+    encoder={
+        "embeddings.word_embeddings": "encoder.embeddings.word",
+        f"{POSITIONS}.embedding": "encoder.embeddings.position",
+        f"{POSITIONS}.weights.0": "encoder.embeddings.position.axes.0",
+        f"{POSITIONS}.weights.1": "encoder.embeddings.position.axes.1",
+        f"{LAYER}.attention.layer_norm": "encoder.layers.{n}.attention.norm",
+        joined(f"{LAYER}.attention.self_attention", "query", "key", "value"): "encoder.layers.{n}.attention.qkv",
+        joined(f"{LAYER}.attention.self_attention", "query_key", "value"): "encoder.layers.{n}.attention.qk_v",
+        f"{LAYER}.attention.output.dense": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.feed_forward.layer_norm": "encoder.layers.{n}.feed_forward.norm",
+        f"{LAYER}.feed_forward.dense.dense": "encoder.layers.{n}.feed_forward.up",
+        f"{LAYER}.feed_forward.output.dense": "encoder.layers.{n}.feed_forward.down",
+        "encoder.layer_norm": "encoder.final_norm",
+    },
+    heads={"masked": VOCABULARY, "next": VOCABULARY, "start_end": {"qa_outputs": "out"}},
     architectures={
         frozenset(): "ReformerModel",
         frozenset({"masked"}): "ReformerForMaskedLM",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
+from bertie.checkpoints.families.family import TASK_HEADS, TASK_SHAPES, Family, architectures
 from bertie.model.config import TransformerConfig
 
 SEGMENT = "encoder.embeddings.segment.weight"
@@ -59,13 +59,11 @@ FAMILY = Family(
     model_type="roberta",
     title="RoBERTa",
     base="roberta.",
-    encoder=tuple(row.renamed("bert.", "roberta.") for row in bert.FAMILY.encoder),
+    encoder=bert.FAMILY.encoder,
     heads={
-        "masked": (Module("dense", "lm_head.dense"), Module("norm", "lm_head.layer_norm"), Module("", "lm_head")),
-        "text": (Module("pooler", "classifier.dense"), Module("out", "classifier.out_proj")),
-        "choice": (Module("out", "classifier"),),
-        "tokens": (Module("out", "classifier"),),
-        "start_end": (Module("out", "qa_outputs"),),
+        "masked": {"lm_head.dense": "dense", "lm_head.layer_norm": "norm", "lm_head": ""},
+        **TASK_HEADS,
+        "text": {"classifier.dense": "pooler", "classifier.out_proj": "out"},
     },
     architectures=architectures("Roberta", "masked", *TASK_SHAPES),
     settings=SETTINGS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.base.errors import UsageError
-from bertie.checkpoints.families.family import Family, Module, architectures, joined
+from bertie.checkpoints.families.family import Family, architectures, joined
 from bertie.checkpoints.families.settings import Settings, sinusoidal_table, without_sinusoidal_table
 from bertie.model.config import TransformerConfig
 
@@ -105,22 +105,22 @@ FAMILY = Family(
     model_type="xlm",
     title="XLM",
     base="transformer.",
-    encoder=(
-        Module("encoder.embeddings.word", "transformer.embeddings"),
-        Module("encoder.embeddings.position", "transformer.position_embeddings"),
-        Module("encoder.embeddings.language", "transformer.lang_embeddings"),
-        Module("encoder.embeddings.norm", "transformer.layer_norm_emb"),
-        Module("encoder.layers.{n}.attention.qkv", joined("transformer.attentions.{n}", "q_lin", "k_lin", "v_lin")),
-        Module("encoder.layers.{n}.attention.out", "transformer.attentions.{n}.out_lin"),
-        Module("encoder.layers.{n}.attention_norm", "transformer.layer_norm1.{n}"),
-        Module("encoder.layers.{n}.up", "transformer.ffns.{n}.lin1"),
-        Module("encoder.layers.{n}.down", "transformer.ffns.{n}.lin2"),
-        Module("encoder.layers.{n}.norm", "transformer.layer_norm2.{n}"),
-    ),
+    encoder={
+        "embeddings": "encoder.embeddings.word",
+        "position_embeddings": "encoder.embeddings.position",
+        "lang_embeddings": "encoder.embeddings.language",
+        "layer_norm_emb": "encoder.embeddings.norm",
+        joined("attentions.{n}", "q_lin", "k_lin", "v_lin"): "encoder.layers.{n}.attention.qkv",
+        "attentions.{n}.out_lin": "encoder.layers.{n}.attention.out",
+        "layer_norm1.{n}": "encoder.layers.{n}.attention_norm",
+        "ffns.{n}.lin1": "encoder.layers.{n}.up",
+        "ffns.{n}.lin2": "encoder.layers.{n}.down",
+        "layer_norm2.{n}": "encoder.layers.{n}.norm",
+    },
     heads={
-        "masked": (Module("", "pred_layer.proj"),),
-        "tokens": (Module("out", "classifier"),),
-        "start_end": (Module("out", "qa_outputs"),),
+        "masked": {"pred_layer.proj": ""},
+        "tokens": {"classifier": "out"},
+        "start_end": {"qa_outputs": "out"},
     },
     architectures=architectures("XLM", "tokens")
     | {frozenset({"masked"}): "XLMWithLMHeadModel", frozenset({"start_end"}): "XLMForQuestionAnsweringSimple"},

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie.checkpoints.families.family import Family, Module, architectures, joined
+from bertie.checkpoints.families.family import TASK_HEADS, Family, Names, architectures, joined
 from bertie.checkpoints.families.settings import Settings, choice, require
 from bertie.model.encoders.xlnet import XlnetConfig
 
-LAYER = "transformer.layer.{n}"
+LAYER = "layer.{n}"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"vocab_size": "vocab_size", "hidden_size": "d_model", "num_hidden_layers": "n_layer"},
     **{"num_attention_heads": "n_head", "intermediate_size": "d_inner", "hidden_dropout_prob": "dropout"},
@@ -103,31 +103,30 @@ def write(config: XlnetConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
-POOLED = (Module("pooler", "sequence_summary.summary"), Module("out", "logits_proj"))
+POOLED: Names = {"sequence_summary.summary": "pooler", "logits_proj": "out"}
 
 FAMILY = Family(
     model_type="xlnet",
     title="XLNet",
     base="transformer.",
-    encoder=(
-        Module("encoder.embeddings.word", "transformer.word_embedding"),
-        Module("encoder.embeddings.mask", "transformer.mask_emb"),
-        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.rel_attn", "q", "k", "v")),
-        Module("encoder.layers.{n}.attention.distance", f"{LAYER}.rel_attn.r"),
-        Module("encoder.layers.{n}.attention.segment", f"{LAYER}.rel_attn.seg_embed"),
-        Module("encoder.layers.{n}.attention.out", f"{LAYER}.rel_attn.o"),
-        Module("encoder.layers.{n}.attention", f"{LAYER}.rel_attn"),  # its biases
-        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.rel_attn.layer_norm"),
-        Module("encoder.layers.{n}.up", f"{LAYER}.ff.layer_1"),
-        Module("encoder.layers.{n}.down", f"{LAYER}.ff.layer_2"),
-        Module("encoder.layers.{n}.norm", f"{LAYER}.ff.layer_norm"),
-    ),
+    encoder={
+        "word_embedding": "encoder.embeddings.word",
+        "mask_emb": "encoder.embeddings.mask",
+        joined(f"{LAYER}.rel_attn", "q", "k", "v"): "encoder.layers.{n}.attention.qkv",
+        f"{LAYER}.rel_attn.r": "encoder.layers.{n}.attention.distance",
+        f"{LAYER}.rel_attn.seg_embed": "encoder.layers.{n}.attention.segment",
+        f"{LAYER}.rel_attn.o": "encoder.layers.{n}.attention.out",
+        f"{LAYER}.rel_attn": "encoder.layers.{n}.attention",  # its biases
+        f"{LAYER}.rel_attn.layer_norm": "encoder.layers.{n}.attention_norm",
+        f"{LAYER}.ff.layer_1": "encoder.layers.{n}.up",
+        f"{LAYER}.ff.layer_2": "encoder.layers.{n}.down",
+        f"{LAYER}.ff.layer_norm": "encoder.layers.{n}.norm",
+    },
     heads={
-        "permutation": (Module("", "lm_loss"),),
+        "permutation": {"lm_loss": ""},
+        **TASK_HEADS,
         "text": POOLED,
         "choice": POOLED,
-        "tokens": (Module("out", "classifier"),),
-        "start_end": (Module("out", "qa_outputs"),),
     },
     architectures=architectures("XLNet", "text", "choice", "tokens")
     | {frozenset({"permutation"}): "XLNetLMHeadModel", frozenset({"start_end"}): "XLNetForQuestionAnsweringSimple"},

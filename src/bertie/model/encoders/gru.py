@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from bertie.base.config import Range, ranges
+from bertie.base.config import AboveZero, Count, DropoutRate, Size, SizeOrZero, ranges
 from bertie.base.contracts import Batch, Hidden
 from bertie.base.errors import UsageError
 from bertie.model.config import EncoderFacts, PooledToken
@@ -36,17 +36,17 @@ class GruConfig(EncoderFacts):
     causal: ClassVar = True
     pooled_token: ClassVar[PooledToken] = "last"  # where the GRU has read all others
     kind: Literal["gru"] = field(default="gru", kw_only=True)
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Size
     """Size of the states, and of the vector of a text."""
-    embedding_size: Annotated[int, Range(0, 1_000_000)] = 0
+    embedding_size: SizeOrZero = 0
     """Size of the word embeddings. 0: hidden_size."""
-    vocab_size: Annotated[int, Range(0)] = 0
+    vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
+    max_position_embeddings: Size = 512
     """Maximum sequence length, in tokens."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the word embeddings as the GRU reads them."""
-    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
+    initializer_range: AboveZero = 0.02
     """Standard deviation of the initial embeddings."""
 
     __post_init__ = ranges("model")

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import AboveZero, Count, DropoutRate, EvenSize, Range, Size, check_ranges
 from bertie.base.contracts import Batch, Hidden, Loss, Targets
 from bertie.base.errors import UsageError
 from bertie.model.bilstm import grid_of
@@ -36,17 +36,17 @@ class LstmConfig(EncoderFacts):
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 100)]
     """Number of LSTM layers of each direction."""
-    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
+    hidden_size: EvenSize
     """Size of the hidden states: both directions, each with half of it. It must be even."""
-    cell_size: Annotated[int, Range(1, 1_000_000)]
+    cell_size: Size
     """Size of the memory cells of each direction. If it is larger than half of hidden_size, a matrix projects it to that."""
-    vocab_size: Annotated[int, Range(0)] = 0
+    vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
+    max_position_embeddings: Size = 512
     """Maximum sequence length, in tokens."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the input of each layer."""
-    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
+    initializer_range: AboveZero = 0.02
     """Standard deviation of the initial embeddings, and of the initial matrices of a character CNN."""
     input: TokenInput = Subwords()
     """The source of the vectors of tokens: an embedding of each subword, or a CNN over its characters."""

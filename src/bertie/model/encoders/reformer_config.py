@@ -9,7 +9,19 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import (
+    AboveZero,
+    Count,
+    DropoutRate,
+    DropoutRateOrNone,
+    EvenSize,
+    LayerCount,
+    NotNegative,
+    Range,
+    Size,
+    SizeOrZero,
+    check_ranges,
+)
 from bertie.base.contracts import Batch
 from bertie.base.errors import UsageError
 from bertie.model.attention.lsh_attention import Chunking
@@ -36,15 +48,15 @@ class ReformerConfig(EncoderFacts):
     attn_layers: tuple[LayerKind, ...]
     """Attention of each layer. local: a chunk of neighboring tokens and the chunks beside it. lsh: chunks of tokens with near
     queries, by locality-sensitive hashing."""
-    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
+    hidden_size: EvenSize
     """Size of the hidden states: both streams, each with half of it. It must be even."""
-    num_attention_heads: Annotated[int, Range(1, 1_000_000)]
+    num_attention_heads: Size
     """Number of attention heads in each layer."""
-    intermediate_size: Annotated[int, Range(1, 1_000_000)]
+    intermediate_size: Size
     """Size of the feed-forward layer inside each layer."""
-    attention_head_size: Annotated[int, Range(0, 1_000_000)] = 0
+    attention_head_size: SizeOrZero = 0
     """Size of the queries, keys and values of a head. 0: the size of a stream, divided by num_attention_heads."""
-    vocab_size: Annotated[int, Range(0)] = 0
+    vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
     max_position_embeddings: Annotated[int, Range(1, 100_000_000)] = 4096
     """Maximum sequence length, in tokens. It must be a multiple of the chunk lengths and of the number of buckets."""
@@ -56,42 +68,42 @@ class ReformerConfig(EncoderFacts):
     """Rows and columns of this grid. Their product must be max_position_embeddings."""
     axial_pos_embds_dim: tuple[int, ...] = (64, 192)
     """Sizes of the vectors of rows and columns. Together, they must have the size of a stream."""
-    local_attn_chunk_length: Annotated[int, Range(1, 1_000_000)] = 64
+    local_attn_chunk_length: Size = 64
     """Tokens of a chunk in local layers."""
     local_num_chunks_before: Annotated[int, Range(0, 1000)] = 1
     """Chunks before its own that a token sees in local layers."""
     local_num_chunks_after: Annotated[int, Range(0, 1000)] = 0
     """Chunks after its own that a token sees in local layers. 0 if the model is causal."""
-    lsh_attn_chunk_length: Annotated[int, Range(1, 1_000_000)] = 64
+    lsh_attn_chunk_length: Size = 64
     """Tokens of a chunk in layers with hashing."""
     lsh_num_chunks_before: Annotated[int, Range(0, 1000)] = 1
     """Chunks before its own that a token sees in layers with hashing."""
     lsh_num_chunks_after: Annotated[int, Range(0, 1000)] = 0
     """Chunks after its own that a token sees in layers with hashing. 0 if the model is causal."""
-    num_hashes: Annotated[int, Range(1, 1000)] = 1
+    num_hashes: LayerCount = 1
     """Rounds of hashing: more find more of the near keys, and take as many times as long."""
     num_buckets: tuple[int, ...] = ()
     """Number of hash buckets, even; or several even factors of it, whose hashes are cheaper. Empty: twice as many as the longest
     sequence has chunks, in two factors if they are many."""
-    hash_seed: Annotated[int, Range(0)] = 0
+    hash_seed: Count = 0
     """Seed of the random hyperplanes of each layer, in prediction."""
     new_hyperplanes: bool = True
     """Draw new hyperplanes in every training step. false: training uses the hyperplanes of hash_seed, too."""
-    feed_forward_chunk: Annotated[int, Range(0)] = 0
+    feed_forward_chunk: Count = 0
     """Tokens that the feed-forward layer computes at a time, to save memory. 0: all."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "relu"
     """Activation function. gelu: exact GELU. gelu_tanh: its tanh approximation."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.05
+    hidden_dropout_prob: DropoutRate = 0.05
     """Dropout probability of the embeddings, of each block and of the last hidden states."""
-    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.05
+    attention_probs_dropout_prob: DropoutRate = 0.05
     """Dropout probability of the attention weights."""
-    lsh_attention_probs_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    lsh_attention_probs_dropout_prob: DropoutRateOrNone = None
     """The same in layers with hashing. If it is omitted, attention_probs_dropout_prob."""
-    head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    head_dropout_prob: DropoutRateOrNone = None
     """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
-    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
+    initializer_range: AboveZero = 0.02
     """Standard deviation of the initial weights."""
-    layer_norm_eps: Annotated[float, Range(0)] = 1e-12
+    layer_norm_eps: NotNegative = 1e-12
     """Constant that layer normalization adds to the variance."""
 
     def __post_init__(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bertie.base.config import Range, ranges
+from bertie.base.config import AboveZero, Count, DropoutRate, Size, ranges
 from bertie.base.contracts import Batch, Hidden
 from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.embeddings import WordEmbeddings
@@ -23,15 +23,15 @@ class StaticConfig(EncoderFacts):
     causal: ClassVar = True  # a token sees no other token at all
     pooled_token: ClassVar[PooledToken] = "first"  # its own vector says nothing about the text, a BiLSTM's does
     kind: Literal["static"] = field(default="static", kw_only=True)
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Size
     """Size of the vectors."""
-    vocab_size: Annotated[int, Range(0)] = 0
+    vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
+    max_position_embeddings: Size = 512
     """Maximum sequence length, in tokens."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the vectors."""
-    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
+    initializer_range: AboveZero = 0.02
     """Standard deviation of the initial vectors."""
 
     __post_init__ = ranges("model")

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.base.config import Range
+from bertie.base.config import (
+    AboveZero,
+    Count,
+    DropoutRate,
+    DropoutRateOrNone,
+    EvenSize,
+    LayerCount,
+    NotNegative,
+    Size,
+    SizeOrZero,
+)
 from bertie.base.contracts import Batch, Hidden
 from bertie.model.attention.segment_memory import parts_of, segments_of
 from bertie.model.config import EncoderFacts, PooledToken
@@ -35,35 +45,35 @@ class TransformerXlConfig(EncoderFacts):
     causal: ClassVar = True
     pooled_token: ClassVar[PooledToken] = "last"  # which sees all others
     kind: Literal["transformer_xl"] = field(default="transformer_xl", kw_only=True)
-    num_hidden_layers: Annotated[int, Range(1, 1000)]
+    num_hidden_layers: LayerCount
     """Number of layers."""
-    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
+    hidden_size: EvenSize
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
-    num_attention_heads: Annotated[int, Range(1, 1_000_000)]
+    num_attention_heads: Size
     """Number of attention heads in each layer."""
-    intermediate_size: Annotated[int, Range(1, 1_000_000)]
+    intermediate_size: Size
     """Size of the feed-forward layer inside each layer."""
-    segment_length: Annotated[int, Range(1, 1_000_000)]
+    segment_length: Size
     """Tokens of a segment. A token sees those before it in its segment, and the memory of the segment."""
-    memory_length: Annotated[int, Range(0, 1_000_000)]
+    memory_length: SizeOrZero
     """Tokens before a segment whose states it remembers. No gradient flows into them. 0: none, so that nothing is known of
     the text before the segment."""
-    vocab_size: Annotated[int, Range(0)] = 0
+    vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 16_384
+    max_position_embeddings: Size = 16_384
     """Maximum length of a sequence in training, in tokens. The model has no weights for positions, so this is only a limit:
     likelihoods and generated texts may be longer."""
     hidden_act: Literal["relu", "gelu", "gelu_tanh"] = "relu"
     """Activation function. gelu: exact GELU. gelu_tanh: its tanh approximation."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
-    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    attention_probs_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the attention weights."""
-    head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    head_dropout_prob: DropoutRateOrNone = None
     """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
-    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
+    initializer_range: AboveZero = 0.02
     """Standard deviation of the initial weights."""
-    layer_norm_eps: Annotated[float, Range(0)] = 1e-5
+    layer_norm_eps: NotNegative = 1e-5
     """Constant that layer normalization adds to the variance."""
 
     __post_init__ = check_sizes

@@ -9,7 +9,7 @@ R, K, C  rows and keys of `segment_memory.py`, and their channels
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,18 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import (
+    AboveZero,
+    Count,
+    DropoutRate,
+    DropoutRateOrNone,
+    EvenSize,
+    LayerCount,
+    NotNegative,
+    Size,
+    SizeOrZero,
+    check_ranges,
+)
 from bertie.base.contracts import Batch, Hidden
 from bertie.base.errors import UsageError
 from bertie.model.activation import activation
@@ -38,36 +49,36 @@ class XlnetConfig(EncoderFacts):
     vocabulary_heads = ("permutation",)
     causal: ClassVar = False  # in fine-tuning and prediction, every token sees all others
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
-    num_hidden_layers: Annotated[int, Range(1, 1000)]
+    num_hidden_layers: LayerCount
     """Number of layers."""
-    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
+    hidden_size: EvenSize
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
-    num_attention_heads: Annotated[int, Range(1, 1_000_000)]
+    num_attention_heads: Size
     """Number of attention heads in each layer."""
-    intermediate_size: Annotated[int, Range(1, 1_000_000)]
+    intermediate_size: Size
     """Size of the feed-forward layer inside each layer, usually 4 × hidden_size."""
-    vocab_size: Annotated[int, Range(0)] = 0
+    vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
+    max_position_embeddings: Size = 512
     """Maximum sequence length, in tokens. The model has no weights for positions, so this is only a limit."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
     """Activation function. gelu: exact GELU. gelu_tanh: its tanh approximation."""
     pooled_token: PooledToken = "first"
     """Token that heads for whole texts read. first: [CLS], which bertie puts first. last: the last token, where XLNet's own
     tokenizer puts it."""
-    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
-    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
+    attention_probs_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the attention weights."""
-    head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    head_dropout_prob: DropoutRateOrNone = None
     """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
-    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
+    initializer_range: AboveZero = 0.02
     """Standard deviation of the initial weights."""
-    layer_norm_eps: Annotated[float, Range(0)] = 1e-12
+    layer_norm_eps: NotNegative = 1e-12
     """Constant that layer normalization adds to the variance."""
-    segment_length: Annotated[int, Range(0, 1_000_000)] = 0
+    segment_length: SizeOrZero = 0
     """Tokens of a segment. A token sees its own segment, and the memory before it. 0: a sequence is a single segment."""
-    memory_length: Annotated[int, Range(0, 1_000_000)] = 0
+    memory_length: SizeOrZero = 0
     """Tokens before a segment whose states it remembers (Transformer-XL's memory). It needs segment_length."""
 
     def __post_init__(self) -> None:
