@@ -103,7 +103,7 @@ def _pretraining_head(predictor: Predictor) -> tuple[str, Model, tuple[AnyObject
             return masked, model, (CausalLM(),)
         if config.embedding_width == config.hidden_size:
             clm = CausalLM()  # its head has no weights of its own, so a checkpoint does not name it
-            return clm.kind, Model(model.encoder, {clm.kind: clm.head(config, model.encoder)}).eval(), (clm,)
+            return clm.kind, Model(model.encoder, {clm.kind: clm.head(model.encoder)}).eval(), (clm,)
     objectives = tuple(objectives_named(model.kinds))
     if model.generator is not None:
         for objective in objectives:
