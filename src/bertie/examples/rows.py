@@ -282,10 +282,16 @@ def named_columns(names: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
     return [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def require_distinct_columns(**columns: str) -> None:
-    """Raise a UsageError if two flags name the same column. columns: by flag; empty for a flag that is not set."""
-    flags = {column: flag for flag, column in columns.items() if column}
-    for flag, column in columns.items():
-        if column and flags[column] != flag:
-            names = " and ".join(f"--task.{name.replace('_', '-')}" for name in (flag, flags[column]))
-            raise UsageError(f"{names} name the same column, {column!r}")
+def distinct_columns(*settings: str) -> Callable[[Any], None]:
+    """Return a `__post_init__` that raises a UsageError if two of these settings name the same column."""
+
+    def check(kind: Any) -> None:
+        flags: dict[str, str] = {}
+        for name in settings:
+            columns, flag = getattr(kind, name), f"--task.{name.replace('_', '-')}"
+            for column in filter(None, [columns] if isinstance(columns, str) else columns):
+                if column in flags:
+                    raise UsageError(f"{flags[column]} and {flag} name the same column, {column!r}")
+                flags[column] = flag
+
+    return check

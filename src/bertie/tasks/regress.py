@@ -27,23 +27,22 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import NumberPrediction
-from bertie.tasks.relevance import no_relevance
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.task import SEQUENCE, TaskDefaults
 
 
 @dataclass(frozen=True)
-class Regress:
+class Regress(TaskDefaults):
     """Predict a number for one text or a pair of texts."""
 
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
     prediction = NumberPrediction
     unit = SEQUENCE
+    labels = ()
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
     encode = encoding.encode_texts
     decode = encoding.decode_texts
     head_positions = encoding.pooled_position
-    labels = ()
     metric = "spearman"
 
     kind: Literal["regress"] = "regress"
@@ -110,7 +109,7 @@ class Regress:
         return NumberPrediction(0.5 + 0.5 * math.tanh(0.5 * number) if self.activation == "sigmoid" else number)
 
     def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
-        no_relevance(label)
+        encoding.no_relevance(self, label)
         return None if self.paired is False else lambda prediction: prediction.score
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> NumberPrediction:  # noqa: ARG002

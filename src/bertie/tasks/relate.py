@@ -29,12 +29,12 @@ from bertie.tasks import classes
 from bertie.tasks.encoding import by_example, pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
 from bertie.tasks.evaluation.passages import shortened
-from bertie.tasks.example_sums import ExampleSums, score_by_sums
+from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_names
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_sums, relations_of
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.task import SEQUENCE, TaskDefaults
 from bertie.tokenizers import truncation
 from bertie.tokenizers.added_tokens import entry_ids
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -54,17 +54,16 @@ class _Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Relate:
+class Relate(TaskDefaults):
     """Predict the relation between two marked spans of a text."""
 
     prediction = ClassPrediction
-    paired = None
     unit = SEQUENCE
+    paired = None
     beside_head = (
         "a model of relations needs a task.json with its kind (relate), form (masked), labels in the order of its outputs, "
         'and markers, such as {"E1:PERSON": "[unused1]"}'
     )
-    score = score_by_sums
     constant_predictions = classes.constant_classes
 
     kind: Literal["relate"] = "relate"
