@@ -83,12 +83,11 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
         UsageError: if the file does not exist or has no known format.
         UserError: while reading, if the file as a whole cannot be read.
     """
-    if is_stdin(path):
-        return _read_rows(STDIN_DEVICE, cast(Format, file_format(path)), headerless)
-    require_file(path)
-    if not path.name.lower().endswith(SUFFIXES):
-        raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
-    return _read_rows(path, cast(Format, file_format(path)), headerless)
+    if not is_stdin(path):
+        require_file(path)
+        if not path.name.lower().endswith(SUFFIXES):
+            raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
+    return _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
 
 
 def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:

@@ -122,13 +122,13 @@ class Sweep:
         groups: dict[tuple[float, int, int], list[RunResult]] = {}
         for result in self.results:
             groups.setdefault((result.learning_rate, result.batch_size, result.epochs), []).append(result)
-        return [self._setting(setting, runs) for setting, runs in groups.items()]
-
-    def _setting(self, setting: tuple[float, int, int], runs: list[RunResult]) -> SettingSummary:
-        scores = [run.scores[self.metric] for run in runs if run.scores]
-        mean = float(np.mean(scores)) if scores else None
-        sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
-        return SettingSummary(*setting, len(runs), sum(run.failed for run in runs), mean, sd, scores)
+        summaries = []
+        for setting, runs in groups.items():
+            scores = [run.scores[self.metric] for run in runs if run.scores]
+            mean = float(np.mean(scores)) if scores else None
+            sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
+            summaries.append(SettingSummary(*setting, len(runs), sum(run.failed for run in runs), mean, sd, scores))
+        return summaries
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of sweep.json."""

@@ -137,17 +137,9 @@ def plan(
     memory = USABLE_SHARE * (1e9 * gpu.gigabytes if gpu else runtime.memory()[0] or math.inf)
     name, shards = device if gpu else runtime.device().type, open_shards(data, cache)
     target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds)
-    # Below it, no number of epochs is worth as much as the shortest run that was measured.
-    fewest = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(MOST_EPOCHS, 1))
-    if target.text < fewest:
-        raise UserError(f"{shards.place} has {target.text:,} training tokens: give at least {fewest:,}")
+    _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
-    share = f"the preparation takes {console.duration(preparation)} of {console.duration(seconds)}"
-    if preparation >= seconds:
-        raise UsageError(f"{share}: give more time")
-    if 10 * preparation > seconds:
-        console.warn(share)
     target = replace(target, seconds=seconds - preparation)
     outlooks, left_out = _outlooks(target)
     if not outlooks:
@@ -186,12 +178,28 @@ def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
     return gpu
 
 
+def _require_text(target: Target) -> None:
+    """Raise UserError if no number of epochs is worth as much as the shortest run that was measured."""
+    fewest = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(MOST_EPOCHS, 1))
+    if target.text < fewest:
+        raise UserError(f"{target.shards.place} has {target.text:,} training tokens: give at least {fewest:,}")
+
+
 def _prepare(target: Target, begun: float) -> float:
-    """Return the seconds before the first step of a run: reading the shards, initial weights, on a GPU compilation."""
+    """Return the seconds before the first step of a run: reading the shards, initial weights, on a GPU compilation.
+
+    Warns if a tenth of the budget passes so. Raises UsageError if all of it does.
+    """
     recipe = configuration.load(PretrainConfig, PREPARED, "pretrain")
     with console.silenced():
         _set_up(recipe, target).job(None)
-    return time.monotonic() - begun
+    seconds = time.monotonic() - begun
+    share = f"the preparation takes {console.duration(seconds)} of {console.duration(target.seconds)}"
+    if seconds >= target.seconds:
+        raise UsageError(f"{share}: give more time")
+    if 10 * seconds > target.seconds:
+        console.warn(share)
+    return seconds
 
 
 def _set_up(recipe: PretrainConfig, target: Target) -> Setup:

@@ -30,7 +30,7 @@ from bertie.tasks import encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.classes import count_labels, named_labels, require_distinct
 from bertie.tasks.evaluation.calibration import calibration, log_losses
-from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
+from bertie.tasks.evaluation.findings import Evaluation, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
@@ -252,12 +252,10 @@ class MultiLabel(TaskDefaults):
 
         losses = log_losses(np.where(gold_NC, p_NC, 1 - p_NC)).sum(1)
         loss = "−log of the probability that each label is there or not, as it is, summed over the labels, in nats"
-        findings = (self._by_label(gold_NC, found_NC), calibration(p_NC.ravel(), gold_NC.ravel(), {}, "decisions"))
-        return Evaluation({"gold": gold}, losses, loss, findings, passage)
-
-    def _by_label(self, gold_NC: np.ndarray, found_NC: np.ndarray) -> Table:
         members = np.stack([(gold_NC & found_NC).sum(0), gold_NC.sum(0), found_NC.sum(0)])
         header = ("label", "precision", "recall", "f1", "threshold", "support", "found")
         without = int((~gold_NC.any(1)).sum())
         note = f"A label is predicted if its probability reaches its threshold. {without:,} examples have no label."
-        return member_table("labels", "By label", header, self.labels, members, note, self._thresholds())
+        table = member_table("labels", "By label", header, self.labels, members, note, self._thresholds())
+        findings = (table, calibration(p_NC.ravel(), gold_NC.ravel(), {}, "decisions"))
+        return Evaluation({"gold": gold}, losses, loss, findings, passage)

@@ -140,23 +140,19 @@ class Regress(TaskDefaults):
             facts = {"gold": f"{gold[i]:g}", "predicted": f"{predicted[i]:.3g}", "residual": f"{residuals[i]:+.3g}"}
             return Passage(facts, texts_of(examples[i]))
 
+        measures = {
+            "mean absolute error": np.abs(residuals).mean(),
+            "mean absolute error of always saying the mean": np.abs(gold - gold.mean()).mean(),
+            "root of the mean square": np.sqrt((residuals**2).mean()),
+            "mean residual": residuals.mean(),
+        }
         caption = "number of examples, by residual"
         findings = (
             Scatter("scatter", "Gold and predicted", gold, predicted, "gold", "predicted", diagonal=True),
-            _errors(gold, residuals),
+            Table("errors", "Errors", ("", "value"), [(name, float(value)) for name, value in measures.items()]),
             Histogram("residuals", "Residuals", _bars(residuals), "predicted − gold", caption),
         )
         return Evaluation({"gold": gold.tolist()}, residuals**2, "squared residual", findings, passage)
-
-
-def _errors(gold: np.ndarray, residuals: np.ndarray) -> Table:
-    measures = {
-        "mean absolute error": np.abs(residuals).mean(),
-        "mean absolute error of always saying the mean": np.abs(gold - gold.mean()).mean(),
-        "root of the mean square": np.sqrt((residuals**2).mean()),
-        "mean residual": residuals.mean(),
-    }
-    return Table("errors", "Errors", ("", "value"), [(name, float(value)) for name, value in measures.items()])
 
 
 def _bars(values: np.ndarray) -> dict[str, int]:

@@ -27,7 +27,7 @@ from bertie.model.heads.heads import PooledHead, SpanPairHead
 from bertie.model.heads.text_pooling import TaskPooling
 from bertie.tasks import classes
 from bertie.tasks.encoding import by_example, pooled_position
-from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
+from bertie.tasks.evaluation.findings import Evaluation, member_table
 from bertie.tasks.evaluation.passages import shortened
 from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
@@ -275,16 +275,13 @@ class Relate(TaskDefaults):
 
     def evaluate(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> Evaluation:
         self.validate(examples)
-        relations = self._by_relation(*classes.gold_and_predicted(predictions, examples))
-        return classes.evaluate_classes(self.labels, predictions, examples, lambda i: [_marked(examples[i])], relations)
-
-    def _by_relation(self, gold: list[str], predicted: list[str]) -> Table:
         relations, negative = self._scored
         note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 that of all together"
         note += f", without {negative}." if negative else "."
         header = ("relation", "precision", "recall", "f1", "support", "found")
-        members = relation_counts(gold, predicted, relations, negative).sum(0).astype(int)
-        return member_table("relations", "By relation", header, relations, members, note)
+        counts = relation_counts(*classes.gold_and_predicted(predictions, examples), relations, negative)
+        table = member_table("relations", "By relation", header, relations, counts.sum(0).astype(int), note)
+        return classes.evaluate_classes(self.labels, predictions, examples, lambda i: [_marked(examples[i])], table)
 
 
 def _marked(example: RelationExample) -> list[TextSpan]:
