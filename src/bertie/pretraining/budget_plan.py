@@ -140,6 +140,7 @@ def plan(
     _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
+    _compare(preparation, seconds)
     target = replace(target, seconds=seconds - preparation)
     outlooks, left_out = _outlooks(target)
     if not outlooks:
@@ -186,20 +187,11 @@ def _require_text(target: Target) -> None:
 
 
 def _prepare(target: Target, begun: float) -> float:
-    """Return the seconds before the first step of a run: reading the shards, initial weights, on a GPU compilation.
-
-    Warns if a tenth of the budget passes so. Raises UsageError if all of it does.
-    """
+    """Return the seconds before the first step of a run: reading the shards, initial weights, on a GPU compilation."""
     recipe = configuration.load(PretrainConfig, PREPARED, "pretrain")
     with console.silenced():
         _set_up(recipe, target).job(None)
-    seconds = time.monotonic() - begun
-    share = f"the preparation takes {console.duration(seconds)} of {console.duration(target.seconds)}"
-    if seconds >= target.seconds:
-        raise UsageError(f"{share}: give more time")
-    if 10 * seconds > target.seconds:
-        console.warn(share)
-    return seconds
+    return time.monotonic() - begun
 
 
 def _set_up(recipe: PretrainConfig, target: Target) -> Setup:
@@ -230,6 +222,15 @@ def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Out
     """Return what a recipe reaches. Its cost, from steps of so many sequences, joins `costs`. Raises LeftOut."""
     costs.append(_cost(name, batch_size, target, costs))
     return _outlook(name, costs[-1], target)
+
+
+def _compare(preparation: float, seconds: float) -> None:
+    """Warn if a tenth of a budget passes before the first step. Raise UsageError if all of it does."""
+    share = f"the preparation takes {console.duration(preparation)} of {console.duration(seconds)}"
+    if preparation >= seconds:
+        raise UsageError(f"{share}: give more time")
+    if 10 * preparation > seconds:
+        console.warn(share)
 
 
 def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:
