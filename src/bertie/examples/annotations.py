@@ -47,17 +47,13 @@ class LabeledSpan(NamedTuple):
         return f"{self.label} {self.start}–{self.end}{shown}"
 
 
-def parse_spans(values: list[Any], where: str) -> list[LabeledSpan]:
-    """Return spans: [start, end, label], or objects with start, end and label (also start_offset, end_offset, and labels,
+def parse_span(value: Any, where: str) -> LabeledSpan:
+    """Return a span: [start, end, label], or an object with start, end and label (also start_offset, end_offset, and labels,
     entity_group or type).
 
     Raises:
-        UserError: One is something else.
+        UserError: It is something else.
     """
-    return [_parse_span(value, where) for value in values]
-
-
-def _parse_span(value: Any, where: str) -> LabeledSpan:
     surface = ""
     if isinstance(value, list | tuple) and len(value) == 3:
         start, end, label = value

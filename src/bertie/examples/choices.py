@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.examples.cells import is_written, parse_cell
-from bertie.examples.labels import MARKERS
+from bertie.examples.labels import MARKERS, gold_label
 from bertie.examples.reader import DataFormat, KindFacts
 from bertie.examples.rows import (
     Header,
     Row,
+    distinct_columns,
     label_or_none,
     named_columns,
     parse_index,
     parse_label,
     read_rows,
-    require_distinct_columns,
     require_string,
 )
 
@@ -74,9 +74,7 @@ class ChoiceExample:
         """Those of its longest sequence."""
         return (self.context, f"{self.lead} {max(self.endings, key=len)}")
 
-    @property
-    def gold(self) -> tuple[str, ...] | None:
-        return None if self.label is None else (str(self.label),)
+    gold = gold_label
 
 
 class ChoiceColumns(NamedTuple):
@@ -98,10 +96,10 @@ class ChoiceColumns(NamedTuple):
         return self.first is None and [name[-1:] for name in self.endings[:2]] == ["1", "2"]
 
     @property
-    def uses(self) -> dict[str, str]:
+    def uses(self) -> dict[str, str | None]:
         numbers = f"{self.label} (from {self.first or 0})" if self.label else None
         uses = {"context": self.context, "before the endings": self.lead, "label": numbers}
-        return {use: name for use, name in {**uses, "endings": ", ".join(self.endings)}.items() if name}
+        return uses | {"endings": ", ".join(self.endings)}
 
 
 def _flat(row: Row) -> Row:
@@ -129,14 +127,7 @@ class Choices:
     data_format: DataFormat = DataFormat()
     facts, label_rules = KindFacts((ChoiceExample,), _flat, answer="label"), None
 
-    def __post_init__(self) -> None:
-        for ending in self.endings or ("",):
-            columns = {"context": self.context, "question": self.question, "label": self.label, "endings": ending}
-            require_distinct_columns(**columns)
-        if len(set(self.endings)) < len(self.endings):
-            raise UsageError(f"task.endings names a column twice: {join_names(self.endings)}")
-        if self.labels_from not in (None, 0, 1):
-            raise UsageError(f"task.labels_from is {self.labels_from}: give 0 or 1")
+    __post_init__ = distinct_columns("context", "question", "label", "endings")
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         return read_rows(path, _codah_columns)

@@ -69,8 +69,8 @@ class LabelSetColumns(NamedTuple):
     each_a_label: bool
 
     @property
-    def uses(self) -> dict[str, str]:
-        return {**self.texts.uses, **({"labels": ", ".join(self.labels)} if self.labels else {})}
+    def uses(self) -> dict[str, str | None]:
+        return self.texts.uses | {"labels": ", ".join(self.labels)}
 
 
 @dataclass(frozen=True)

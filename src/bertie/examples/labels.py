@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bertie.base import console
@@ -19,6 +19,17 @@ MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"
 """Labels that may mean that the label is unknown, in lower case. An empty cell and NaN always do."""
 _NLI = {"entailment", "neutral", "contradiction"}
 _WHOLE = re.compile(r"-?\d+(\.0)?")
+
+
+@property
+def gold_label(example: Any) -> tuple[str, ...] | None:
+    """The label to count, if it is known: `gold` of examples with one label."""
+    return None if example.label is None else (str(example.label),)
+
+
+def with_named_label(example: Any, names: dict[str, str]) -> Any:
+    """Return an example with the name of its label, if there is one in `names`: `named` of examples with one label."""
+    return replace(example, label=names.get(example.label or "", example.label))
 
 
 @dataclass(frozen=True)

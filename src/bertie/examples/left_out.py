@@ -40,14 +40,11 @@ def leave_out(rows: Iterable[T], answer_is_read: bool = False) -> Iterator[T | U
         answer_is_read: Whether the caller reads the column `ANSWER` as something else.
     """
     for row in rows:
-        if isinstance(row, Row) and (ANSWER in row.values or CANCELLED in row.values):
+        mark = ""
+        if isinstance(row, Row):
             answer = str(row.values.get(ANSWER)).strip().lower()
-            if row.values.get(CANCELLED) is True:
-                yield LeftOutError(row.place, CANCELLED)
-            else:
-                yield LeftOutError(row.place, answer) if answer in _OUT and not answer_is_read else row
-        else:
-            yield row
+            mark = CANCELLED if row.values.get(CANCELLED) is True else answer * (answer in _OUT and not answer_is_read)
+        yield LeftOutError(row.place, mark) if isinstance(row, Row) and mark else row
 
 
 def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:

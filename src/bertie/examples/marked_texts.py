@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
 from bertie.base.errors import UserError, shorten
+from bertie.examples.labels import gold_label, with_named_label
 from bertie.examples.rows import parse_position
 from bertie.examples.words import CHINESE
 
@@ -54,12 +55,7 @@ class RelationExample:
     def texts(self) -> tuple[str, ...]:
         return (self.text,)
 
-    @property
-    def gold(self) -> tuple[str, ...] | None:
-        return None if self.label is None else (self.label,)
-
-    def named(self, names: dict[str, str]) -> RelationExample:
-        return replace(self, label=names.get(self.label or "", self.label))
+    gold, named = gold_label, with_named_label
 
 
 def relation_name(label: str) -> str:

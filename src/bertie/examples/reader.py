@@ -116,7 +116,7 @@ class ExampleKind(Protocol):
         ...
 
     def columns(self, row: Row, labeled: bool) -> Any:
-        """Return the columns of a row. Their `uses` are their names by use: {"text": "sentence", "label": "label"}.
+        """Return the columns of a row. Their `uses` are their names by use: {"text": "sentence", "label": None}.
 
         Raises:
             UsageError: They are unclear. The message does not name the place.
@@ -184,7 +184,8 @@ class Reader:
         for row in islice(self._rows(path, labeled=False), PROBED_ROWS):
             with suppress(UserError):
                 if isinstance(row, Row):
-                    return self.kind.columns(row, labeled=False).uses
+                    uses = self.kind.columns(row, labeled=False).uses
+                    return {use: name for use, name in uses.items() if name}
         return {}
 
     def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Reader:

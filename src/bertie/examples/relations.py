@@ -66,9 +66,8 @@ class RelationColumns(NamedTuple):
     label: str | None
 
     @property
-    def uses(self) -> dict[str, str]:
-        uses = {"text": self.text, "spans": ", ".join(self.spans), "types": ", ".join(self.types), "label": self.label}
-        return {use: name for use, name in uses.items() if name}
+    def uses(self) -> dict[str, str | None]:
+        return {"text": self.text, "spans": ", ".join(self.spans), "types": ", ".join(self.types), "label": self.label}
 
 
 def _headerless(cells: list[str]) -> list[str] | None:

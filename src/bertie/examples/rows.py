@@ -83,12 +83,11 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
         UsageError: if the file does not exist or has no known format.
         UserError: while reading, if the file as a whole cannot be read.
     """
-    if is_stdin(path):
-        return _read_rows(STDIN_DEVICE, cast(Format, file_format(path)), headerless)
-    require_file(path)
-    if not path.name.lower().endswith(SUFFIXES):
-        raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
-    return _read_rows(path, cast(Format, file_format(path)), headerless)
+    if not is_stdin(path):
+        require_file(path)
+        if not path.name.lower().endswith(SUFFIXES):
+            raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
+    return _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
 
 
 def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:
@@ -282,10 +281,16 @@ def named_columns(names: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
     return [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def require_distinct_columns(**columns: str) -> None:
-    """Raise a UsageError if two flags name the same column. columns: by flag; empty for a flag that is not set."""
-    flags = {column: flag for flag, column in columns.items() if column}
-    for flag, column in columns.items():
-        if column and flags[column] != flag:
-            names = " and ".join(f"--task.{name.replace('_', '-')}" for name in (flag, flags[column]))
-            raise UsageError(f"{names} name the same column, {column!r}")
+def distinct_columns(*settings: str) -> Callable[[Any], None]:
+    """Return a `__post_init__` that raises a UsageError if two of these settings name the same column."""
+
+    def check(kind: Any) -> None:
+        flags: dict[str, str] = {}
+        for name in settings:
+            columns, flag = getattr(kind, name), f"--task.{name.replace('_', '-')}"
+            for column in filter(None, [columns] if isinstance(columns, str) else columns):
+                if column in flags:
+                    raise UsageError(f"{flags[column]} and {flag} name the same column, {column!r}")
+                flags[column] = flag
+
+    return check

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.base import storage
-from bertie.base.errors import UsageError, UserError, join_names, require_range, shorten
-from bertie.examples.annotations import from_spans, parse_spans
+from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.examples.annotations import from_spans, parse_span
 from bertie.examples.brat import is_brat, read_brat
 from bertie.examples.conll import TAG_KEYS, WORD_KEYS, ConllFile, Keep
 from bertie.examples.label_studio import label_studio_rows
@@ -21,12 +21,12 @@ from bertie.examples.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.examples.rows import (
     STDIN,
     Row,
+    distinct_columns,
     file_format,
     label_or_none,
     parse_index,
     parse_position,
     read_rows,
-    require_distinct_columns,
     require_file,
     require_string,
 )
@@ -52,9 +52,8 @@ class SentenceColumns(NamedTuple):
     """Whether the tags belong to words."""
 
     @property
-    def uses(self) -> dict[str, str]:
-        tags = {self.kind: self.tags} if self.tags else {}
-        return {"words" if self.of_words else "text": self.words, **tags}
+    def uses(self) -> dict[str, str | None]:
+        return {"words" if self.of_words else "text": self.words, self.kind: self.tags}
 
     @property
     def kind(self) -> str:
@@ -89,9 +88,7 @@ class TaggedSentences:
     data_format: DataFormat = DataFormat()
     facts, label_rules = KindFacts((TaggedSentence,), same_by_name=False, columns_of_file=_conll_columns), None
 
-    def __post_init__(self) -> None:
-        require_range("", self, "word", low=-1)
-        require_distinct_columns(tokens=self.tokens, tags=self.tags)
+    __post_init__ = distinct_columns("tokens", "tags")
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
         if path == STDIN:
@@ -201,7 +198,7 @@ class TaggedSentences:
             return TaggedSentence(words, found, source)
 
         def read() -> TaggedSentence:
-            return from_spans(text, places, parse_spans(tags or [], place), self.form, source)
+            return from_spans(text, places, [parse_span(tag, place) for tag in tags or []], self.form, source)
 
         sentence = label_or_none(read, labeled) if labeled or tags is not None else None
         sentence = sentence or sentence_of_text(text, source, places)

@@ -16,13 +16,13 @@ from bertie.examples.rows import (
     Header,
     Row,
     convert_rows,
+    distinct_columns,
     file_format,
     is_stdin,
     label_or_none,
     parse_label,
     parse_position,
     read_rows,
-    require_distinct_columns,
     require_file,
     require_string,
 )
@@ -77,7 +77,7 @@ class QuestionColumns(NamedTuple):
 
     @property
     def uses(self) -> dict[str, str]:
-        return {use: name for use, name in self._asdict().items() if name}
+        return self._asdict()
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ class Questions:
     facts, data_format, label_rules = KindFacts((Question,), answer="answers"), DataFormat(), None
     resolved = resolved_alike
 
-    def __post_init__(self) -> None:
-        require_distinct_columns(question=self.question, context=self.context, answers=self.answers)
+    __post_init__ = distinct_columns("question", "context", "answers")
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         if path == STDIN:

@@ -18,18 +18,18 @@ from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.examples.cells import is_written, parse_cell
 from bertie.examples.in_memory import require_list
-from bertie.examples.labels import MARKERS, LabelRules, among, require_one_type
+from bertie.examples.labels import MARKERS, LabelRules, among, gold_label, require_one_type, with_named_label
 from bertie.examples.reader import DataFormat, KindFacts, Reader, rows_or_lines
 from bertie.examples.rows import (
     PROBED_ROWS,
     Header,
     Row,
     describe_bad_number,
+    distinct_columns,
     label_or_none,
     named_columns,
     parse_label,
     parse_label_number,
-    require_distinct_columns,
     require_string,
 )
 
@@ -72,12 +72,7 @@ class Example:
     def texts(self) -> tuple[str, ...]:
         return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
 
-    @property
-    def gold(self) -> tuple[str, ...] | None:
-        return None if self.label is None else (self.label,)
-
-    def named(self, names: dict[str, str]) -> Example:
-        return replace(self, label=names.get(self.label or "", self.label))
+    gold, named = gold_label, with_named_label
 
 
 class TextColumns(NamedTuple):
@@ -90,11 +85,11 @@ class TextColumns(NamedTuple):
     """All columns of the row."""
 
     @property
-    def uses(self) -> dict[str, str]:
+    def uses(self) -> dict[str, str | None]:
         uses = {"text": self.text, "second text": self.text_pair, "label": self.label}
         ends = tuple(f"{(self.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
         uses["names of the labels (not used)"] = ", ".join(named_columns(self.names, ends))
-        return {use: name for use, name in uses.items() if name}
+        return uses
 
     def __str__(self) -> str:
         return " and ".join(repr(name) for name in self[:2] if name)
@@ -132,8 +127,7 @@ class LabeledTexts:
     classes: tuple[str, ...] = ()
     facts, data_format, rows = KindFacts((Example,), headerless=cola_columns), DataFormat(), rows_or_lines
 
-    def __post_init__(self) -> None:
-        require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
+    __post_init__ = distinct_columns("text", "text_pair", "label")
 
     @property
     def label_rules(self) -> LabelRules:

@@ -26,7 +26,6 @@ from bertie.model.heads.text_pooling import pooling_facts
 from bertie.tasks import Task
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples, training_examples
-from bertie.tasks.task import added_tokens, training_sequences, untrainable
 from bertie.tasks.task_json import with_pooling
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import special_tokens
@@ -95,13 +94,13 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     dev_examples = labeled_examples(task.reader, dev, config.strict)
     _report(dev, task, dev_examples)
     task.validate(dev_examples)
-    if tokens := added_tokens(task):
+    if tokens := task.added_tokens:
         before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, tokens)
         if new := checkpoint.tokenizer.vocabulary[before:]:
             added = f"{console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
             console.info(f"added {added}")
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
-    train_sequences = training_sequences(task, encoded[0])
+    train_sequences = task.training_sequences(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
         if truncated := count_truncated(sequences):
             console.warn(f"truncated {truncated:,} of {len(examples):,} {name} examples to {config.max_length} tokens")
@@ -111,7 +110,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
     if skipped := [example.source for number, example in enumerate(train_examples) if number not in used]:
-        reason = f"{untrainable(task)} ({first_few(skipped, len(skipped))})"
+        reason = f"{task.untrainable} ({first_few(skipped, len(skipped))})"
         if config.strict:
             raise UserError(f"cannot train on {console.plural(len(skipped), 'training example')}: {reason}")
         console.warn(f"skipped {len(skipped):,} of {len(train_examples):,} training examples: {reason}")

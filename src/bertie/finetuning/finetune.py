@@ -46,7 +46,6 @@ from bertie.tasks import Task
 from bertie.tasks.evaluation.folder import evaluation_folder
 from bertie.tasks.evaluation.folder import write as write_evaluation
 from bertie.tasks.inference import predictions
-from bertie.tasks.task import Calibratable
 from bertie.tasks.task_json import task_from_json
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -218,7 +217,7 @@ def _one(
 ) -> tuple[TrainedRun, dict[str, float], str, None]:
     """Fine-tune once. Return the run, its scores, and a sentence about them; on ranks other than 0 the run only."""
     [config] = expand_grid(config).values()
-    apart = _scored_apart(data.task)
+    apart = data.task.scored_apart
     selection, report = split_dev(data.dev) if apart else [np.arange(len(data.dev))] * 2
     tuned = train_run(config, data, checkpoint, run, selection, ranks=ranks)
     if not ranks.first:
@@ -229,11 +228,6 @@ def _one(
         console.warn(_failed_run_warning(config, tuned.steps))
     of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
     return tuned, scores, f"On {of} dev examples: {console.scores(scores)}.", None
-
-
-def _scored_apart(task: Task) -> bool:
-    """Return whether one half of the dev examples calibrates the task, and the other half gives its scores."""
-    return isinstance(task, Calibratable) and task.scored_apart
 
 
 def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
@@ -284,7 +278,7 @@ def _about(
 ) -> About:
     """Return what the report and the model card say. sentences: about the scores."""
     base, name = hub_id(checkpoint.folder), Path(dev).name if isinstance(dev, str | Path) else "dev examples"
-    if len(expand_grid(config)) > 1 or _scored_apart(task):
+    if len(expand_grid(config)) > 1 or task.scored_apart:
         name += ", the half that did not select the run"
     length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
     text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {sentences}"

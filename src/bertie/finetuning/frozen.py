@@ -15,8 +15,8 @@ from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import MachineError
 from bertie.finetuning.data import TaskData
 from bertie.model.model import Model
+from bertie.tasks import Task
 from bertie.tasks.inference import head_index, infer
-from bertie.tasks.task import EncodesExamples
 
 SEQUENCES_AT_ONCE = 128  # sequences whose hidden states are in memory at the same time
 
@@ -61,7 +61,7 @@ def _all_tokens(model: Model) -> bool:
     return model.reading is not None and model.reading.all_tokens
 
 
-def _states(model: Model, task: EncodesExamples, sequences: list[Sequence]) -> list[np.ndarray]:
+def _states(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
     """Return the hidden states of each sequence, float32 [rows, ...]."""
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:

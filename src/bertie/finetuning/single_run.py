@@ -28,7 +28,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
-from bertie.tasks.task import Calibratable, KnowsFrequencies, build_head, training_sequences
+from bertie.tasks.task import build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -45,7 +45,7 @@ class TrainedRun:
     """The result of one run."""
 
     task: Task
-    """The task, calibrated if it is `Calibratable`."""
+    """The task, calibrated if a field of it is tuned."""
     predictions: list[Any]
     """Predictions for the dev examples."""
     losses: list[float]
@@ -74,7 +74,7 @@ def train_run(
         data: The tokenized examples.
         checkpoint: The checkpoint to start from.
         run: The run folder; None to keep everything in memory.
-        calibrate_on: int64, indices of the dev examples for early stopping and `Calibratable.calibrate`.
+        calibrate_on: int64, indices of the dev examples for early stopping and `Task.calibrate`.
         last_checkpoint: Whether to write a checkpoint after the last step.
         ranks: The processes that train together. Only rank 0 has a run folder, and predictions.
 
@@ -83,8 +83,7 @@ def train_run(
         DivergedError: The loss or the outputs became NaN or infinite.
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
-    if isinstance(data.task, KnowsFrequencies):
-        data.task.start_with_frequencies(model.heads[data.task.kind], data.train_sequences)
+    data.task.start_with_frequencies(model.heads[data.task.kind], data.train_sequences)
     precision = run_precision(run, config.training.precision, ranks)
     runtime.require_precision(precision, model)
     losses: list[float] = []
@@ -108,7 +107,7 @@ def train_run(
     if not all(np.isfinite(output).all() for output in head_outputs):
         raise DivergedError(f"outputs on the dev examples are NaN or infinite: {trainer.divergence_hint(job)}")
     predictions = task.decode(head_outputs, data.dev_sequences, data.dev)
-    if isinstance(task, Calibratable):
+    if task.tuned:
         task = task.calibrate([predictions[i] for i in calibrate_on], [data.dev[i] for i in calibrate_on])
         predictions = task.decode(head_outputs, data.dev_sequences, data.dev)
     return TrainedRun(task, predictions, losses, replace(job, task=_task_json(config, task)), ended.step, ended.seconds)
@@ -324,7 +323,7 @@ class _DevBatches:
     def __init__(self, batcher: _MicroBatcher, data: TaskData, examples: set[int]):
         self.batcher = batcher
         chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
-        units, size = _units(data.task, training_sequences(data.task, chosen)), batcher.config.training.batch_size
+        units, size = _units(data.task, data.task.training_sequences(chosen)), batcher.config.training.batch_size
         steps = [units[i : i + size] for i in range(0, len(units), size)]
         if data.task.unit == "batch" and len(steps) > 1 and len(steps[-1]) == 1:
             steps[-2:] = [steps[-2] + steps[-1]]  # a batch of one pair has no negatives

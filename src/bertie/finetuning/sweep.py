@@ -27,7 +27,7 @@ from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.single_run import TrainedRun, train_run
 from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
-from bertie.tasks.task import ScoresPredictions
+from bertie.tasks.task import Task
 from bertie.training.run_folder import RunFolder, run_precision
 
 RESULT_FILE = "outcome.json"
@@ -122,13 +122,13 @@ class Sweep:
         groups: dict[tuple[float, int, int], list[RunResult]] = {}
         for result in self.results:
             groups.setdefault((result.learning_rate, result.batch_size, result.epochs), []).append(result)
-        return [self._setting(setting, runs) for setting, runs in groups.items()]
-
-    def _setting(self, setting: tuple[float, int, int], runs: list[RunResult]) -> SettingSummary:
-        scores = [run.scores[self.metric] for run in runs if run.scores]
-        mean = float(np.mean(scores)) if scores else None
-        sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
-        return SettingSummary(*setting, len(runs), sum(run.failed for run in runs), mean, sd, scores)
+        summaries = []
+        for setting, runs in groups.items():
+            scores = [run.scores[self.metric] for run in runs if run.scores]
+            mean = float(np.mean(scores)) if scores else None
+            sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
+            summaries.append(SettingSummary(*setting, len(runs), sum(run.failed for run in runs), mean, sd, scores))
+        return summaries
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of sweep.json."""
@@ -207,7 +207,7 @@ def read_sweep(run: Path) -> Sweep:
         raise UserError(f"{path} is damaged: restore it, or choose another --out to start over") from error
 
 
-def has_failed(metric: str, scores: dict[str, float], task: ScoresPredictions, dev: list[Any]) -> bool:
+def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]) -> bool:
     """Return whether a run is no better than a constant prediction.
 
     Args:
@@ -224,7 +224,7 @@ def has_failed(metric: str, scores: dict[str, float], task: ScoresPredictions, d
     return sign * scores[metric] - floor <= margin
 
 
-def selection_metric(config: FinetuneConfig, task: ScoresPredictions, dev: list[Any]) -> str:
+def selection_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:
     """Return the name of the score that selects the best run: the configured one, or the task's default.
 
     Raises:

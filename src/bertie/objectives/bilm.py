@@ -10,12 +10,11 @@ from torch import nn
 
 from bertie.base.contracts import FILLER, Batch, Targets
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.encoders.lstm import BidirectionalLMHead, LstmConfig, LstmEncoder
 from bertie.model.head_facts import HeadFacts
 from bertie.objectives.initialization import Vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Weight
 from bertie.objectives.requirements import require_encoder
 
 
@@ -30,9 +29,9 @@ class BidirectionalLM(Objective):
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the model does not keep the two directions apart."""
-        lstm = require_encoder(self.kind, model, LstmConfig)
+        lstm = require_encoder(self.kind, recipe.model, LstmConfig)
         if self.initialization == "cooccurrence" and lstm.input.kind == "characters":
             raise UsageError(
                 'objectives.bilm.initialization "cooccurrence" does not work with model.input.kind "characters": set one of '
@@ -51,8 +50,10 @@ class BidirectionalLM(Objective):
         labels = np.stack([np.append(ids[1:], 0), np.append(0, ids[:-1])], 1)
         return Labeled(batch, Targets(np.arange(len(ids)), labels, weight))
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
+    def head(self, encoder: Encoder) -> BidirectionalLMHead:
         """Build the head. Both directions share the encoder's word embeddings as output matrix, if it has any."""
         if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
-            return BidirectionalLMHead(nn.Embedding(config.vocab_size, config.hidden_size // 2), tied=False)
+            return BidirectionalLMHead(
+                nn.Embedding(encoder.config.vocab_size, encoder.config.hidden_size // 2), tied=False
+            )
         return BidirectionalLMHead(encoder.embeddings.word)

@@ -9,12 +9,11 @@ from torch import nn
 
 from bertie.base.contracts import Batch
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
 from bertie.objectives.initialization import Vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_vocabulary_head
 
 
@@ -33,24 +32,24 @@ class CausalLM(Objective):
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
-        require_vocabulary_head(self.kind, "next", model)
-        if model.embedding_width != model.hidden_size:
+        require_vocabulary_head(self.kind, "next", recipe.model)
+        if recipe.model.embedding_width != recipe.model.hidden_size:
             raise UsageError(
-                f"objectives.clm needs model.embedding_size 0, and it is {model.embedding_width}: set it to 0"
+                f"objectives.clm needs model.embedding_size 0, and it is {recipe.model.embedding_width}: set it to 0"
             )
-        if not model.causal and not self.allow_bidirectional:
+        if not recipe.model.causal and not self.allow_bidirectional:
             raise UsageError(
                 "objectives.clm needs model.causal true: set it (or, for an experiment, objectives.clm.allow_bidirectional)"
             )
-        refuse_others(self.kind, (other for other in objectives if other.traits.masks))
+        refuse_others(self.kind, (other for other in recipe.objectives if other.traits.masks))
 
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and one target per token (P = T): the next token."""
         return Labeled(batch, next_token_targets(batch))
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> nn.Module:  # noqa: ARG002
+    def head(self, encoder: Encoder) -> nn.Module:
         """Build the head: GPT's, with the encoder's word embeddings as its output matrix, or the encoder's own."""
         if isinstance(encoder, BringsVocabularyHead):
             return encoder.vocabulary_head("next")

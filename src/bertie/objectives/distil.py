@@ -13,7 +13,6 @@ import numpy as np
 from bertie.base.config import AboveZero, NotNegative
 from bertie.base.contracts import FILLER, Batch, Targets
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
 from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.corpus.shards import Shards
 from bertie.model.attention.attention import AttentionKind
@@ -26,7 +25,7 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives.initialization import Pending
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Weight
 from bertie.objectives.requirements import before, refuse_others, require_transformer
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -72,13 +71,13 @@ class Distillation(Objective):
     layers as the model has, evenly spaced from the first to the last one; all other sizes must be equal. random: as in
     BERT."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if there is no masked-LM head to train, or if another objective does not read masks."""
-        require_transformer(self.kind, model)
-        masked = next((other for other in before(self.kind, objectives) if isinstance(other, MaskedLM)), None)
+        require_transformer(self.kind, recipe.model)
+        masked = next((other for other in before(self.kind, recipe.objectives) if isinstance(other, MaskedLM)), None)
         if masked is None:
             raise UsageError('objectives.distil needs an objective with kind = "mlm" before it: add it')
-        refuse_others(self.kind, (other for other in objectives if other.kind not in PARTNERS))
+        refuse_others(self.kind, (other for other in recipe.objectives if other.kind not in PARTNERS))
         if self.initialization == "teacher" and masked.initialization != "random":
             raise UsageError(
                 "objectives.mlm.initialization and objectives.distil.initialization exclude each other: set one to "
@@ -102,7 +101,7 @@ class Distillation(Objective):
         if isinstance(head, DistillationHead) and self.initialization == "teacher":
             head.copy_teacher()
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> DistillationHead:  # noqa: ARG002
+    def head(self, encoder: Encoder) -> DistillationHead:  # noqa: ARG002
         """Build the head, which has to be connected with a teacher."""
         return DistillationHead(self.temperature, self.soft_weight, self.cosine_weight)
 

@@ -32,6 +32,6 @@ def build_heads(
     owners: dict[str, Encoder] = {} if generator is None else {GENERATOR_HEAD: generator}
     heads: dict[str, nn.Module] = {}
     for objective in objectives:
-        owner = owners.get(objective.kind, encoder)
-        heads[objective.kind] = with_facts(objective.head(owner.config, owner), objective.facts)
+        head = objective.head(owners.get(objective.kind, encoder))
+        heads[objective.kind] = with_facts(head, objective.facts)
     return heads

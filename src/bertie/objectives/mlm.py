@@ -13,10 +13,9 @@ from torch import nn
 from bertie.base.config import DropoutRate, NotNegative, PositiveFraction, Range
 from bertie.base.contracts import Batch, Targets
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
 from bertie.corpus.shards import Shards
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, MaskedLMHead
 from bertie.model.initial_attention import hold_equal_words
@@ -30,7 +29,7 @@ from bertie.objectives.initialization import (
     set_pattern_weights,
 )
 from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
 from bertie.objectives.requirements import require_both_sides, require_replacements, require_transformer
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -74,17 +73,17 @@ class MaskedLM(Objective):
     corpus. patterns: the same, and heads of the first layers attend to the tokens beside each token and to equal words.
     The queries and keys of the latter are not trained. Takes rotary positions."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the model cannot fill masks, or if it reads all the tokens that it predicts."""
-        require_both_sides(self.kind, model)
+        require_both_sides(self.kind, recipe.model)
         require_replacements(self)
-        if self.initialization != "random" and not isinstance(model, TransformerConfig):
+        if self.initialization != "random" and not isinstance(recipe.model, TransformerConfig):
             raise UsageError(
-                f'objectives.mlm.initialization "{self.initialization}" does not work with model.kind "{model.kind}": set it '
-                'to "random"'
+                f'objectives.mlm.initialization "{self.initialization}" does not work with model.kind "{recipe.model.kind}": '
+                'set it to "random"'
             )
         if self.initialization == "patterns":
-            require_patterns(require_transformer(self.kind, model), objectives)
+            require_patterns(require_transformer(self.kind, recipe.model), recipe.objectives)
 
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.
@@ -137,8 +136,8 @@ class MaskedLM(Objective):
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
             hold_equal_words(model.encoder, [tokenizer.cls_id, tokenizer.sep_id], optimizer)
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> nn.Module:
+    def head(self, encoder: Encoder) -> nn.Module:
         """Build the head: BERT's, with the encoder's word embeddings as its output matrix, or the encoder's own."""
         if isinstance(encoder, BringsVocabularyHead):
             return encoder.vocabulary_head("masked")
-        return MaskedLMHead(require_transformer(self.kind, config), encoder.embeddings.word)
+        return MaskedLMHead(require_transformer(self.kind, encoder.config), encoder.embeddings.word)

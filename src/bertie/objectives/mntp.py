@@ -14,13 +14,12 @@ import numpy as np
 
 from bertie.base.config import NotNegative, PositiveFraction, Range
 from bertie.base.contracts import Batch
-from bertie.batches.layouts import Layout
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, initialize_output
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_both_sides, require_replacements, require_transformer
 
 
@@ -49,12 +48,12 @@ class MaskedNextToken(Objective):
     """Initial weights. random: as in BERT. cooccurrence: the output bias is the log frequency of each subword, and the word
     embeddings (the output matrix, too) are co-occurrence vectors of the corpus."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the model is causal or no Transformer, or if another objective masks the row, too."""
-        require_transformer(self.kind, model)
-        require_both_sides(self.kind, model)
+        require_transformer(self.kind, recipe.model)
+        require_both_sides(self.kind, recipe.model)
         require_replacements(self)
-        refuse_others(self.kind, (other for other in objectives if other.traits.masks and other is not self))
+        refuse_others(self.kind, (other for other in recipe.objectives if other.traits.masks and other is not self))
 
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Mask a row as `MaskedLM.label`. The targets are at the positions before the masked tokens.
@@ -73,6 +72,6 @@ class MaskedNextToken(Objective):
         before = np.where(first, targets.index, targets.index - 1)
         return Labeled(masked, replace(targets, index=before, weight=targets.weight * ~first))
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
+    def head(self, encoder: Encoder) -> MaskedLMHead:
         """Build BERT's masked-LM head, which here predicts the token after its row."""
-        return MaskedLMHead(require_transformer(self.kind, config), encoder.embeddings.word, ahead=1)
+        return MaskedLMHead(require_transformer(self.kind, encoder.config), encoder.embeddings.word, ahead=1)

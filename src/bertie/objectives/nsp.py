@@ -12,11 +12,10 @@ import numpy as np
 
 from bertie.base.contracts import Batch, Targets
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import PooledHead
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
 from bertie.objectives.requirements import require_transformer
 
 
@@ -35,12 +34,12 @@ class NextSentence(Objective):
     kind: Literal["nsp"] = "nsp"
     weight: Weight = 1.0
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the sequences are no sentence pairs, or if [CLS] cannot see them."""
-        if layout.kind != "pairs":
-            raise UsageError(f'objectives.nsp needs layout.kind "pairs", and it is "{layout.kind}": change it')
-        transformer = require_transformer(self.kind, model)
-        if layout.negatives == "swapped" and not transformer.knows_order:
+        if recipe.layout.kind != "pairs":
+            raise UsageError(f'objectives.nsp needs layout.kind "pairs", and it is "{recipe.layout.kind}": change it')
+        transformer = require_transformer(self.kind, recipe.model)
+        if recipe.layout.negatives == "swapped" and not transformer.knows_order:
             raise UsageError(
                 'layout.negatives "swapped" needs model.position_embedding or model.type_vocab_size: set one of them'
             )
@@ -53,6 +52,6 @@ class NextSentence(Objective):
         labels = np.where(labeled, batch.pair_label, 0)
         return Labeled(batch, Targets(batch.ragged.cu_seqlens[:-1], labels, labeled.astype(np.float32)))
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
+    def head(self, encoder: Encoder) -> PooledHead:
         """Build the head: BERT's pooler and a layer with two outputs."""
-        return PooledHead(config.hidden_size, outputs=2, dropout=0.0, layers=config.head_layers)
+        return PooledHead(encoder.config.hidden_size, outputs=2, dropout=0.0, layers=encoder.config.head_layers)

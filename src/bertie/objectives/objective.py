@@ -77,6 +77,15 @@ class Traits:
 Weight = Annotated[float, Range(0), Doc("Weight of this loss in the total loss.")]
 
 
+class Recipe(NamedTuple):
+    """The parts of a recipe that an objective may depend on."""
+
+    model: EncoderConfig
+    layout: Layout
+    objectives: tuple[Objective, ...]
+    """All of them, in order."""
+
+
 class Objective(Protocol):
     """What pre-training needs from an objective, with the answers of one that needs nothing special."""
 
@@ -94,13 +103,8 @@ class Objective(Protocol):
     def __post_init__(self) -> None:
         check_ranges(f"objectives.{self.kind}", self)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:
+    def check(self, recipe: Recipe) -> None:
         """Refuse a recipe that does not suit this objective.
-
-        Args:
-            model: Configuration of the encoder.
-            layout: The layout of the sequences.
-            objectives: All objectives of the recipe, in order, with this one.
 
         Raises:
             UsageError: Says what does not fit, and what to do.
@@ -118,12 +122,11 @@ class Objective(Protocol):
         """
         ...
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> nn.Module:
+    def head(self, encoder: Encoder) -> nn.Module:
         """Build the head, untrained.
 
         Args:
-            config: Configuration of the encoder that the head reads.
-            encoder: This encoder, whose word embeddings the head may share.
+            encoder: The encoder that the head reads. The head may share its word embeddings.
 
         Returns:
             A module whose `forward(hidden, targets)` returns a `Loss`. For a head that runs another encoder on the same

@@ -15,14 +15,13 @@ import numpy as np
 
 from bertie.base.config import Range
 from bertie.base.contracts import Batch, Targets
-from bertie.batches.layouts import Layout
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import VocabularyHead
 from bertie.model.losses.losses import vocabulary_loss
 from bertie.objectives.masking import select
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_encoder
 
 LONGEST_SPAN = 5  # words; section 3.1
@@ -42,10 +41,10 @@ class PermutationLM(Objective):
     """Selected units. spans: 1 to 5 consecutive words, short ones more often, as in XLNet. tokens: single tokens. The order in
     which tokens are predicted is random in both cases, also within a span."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the model has no query stream, or if another objective would have to use it."""
-        require_encoder(self.kind, model, XlnetConfig)
-        refuse_others(self.kind, (other for other in objectives if other.kind != self.kind))
+        require_encoder(self.kind, recipe.model, XlnetConfig)
+        refuse_others(self.kind, (other for other in recipe.objectives if other.kind != self.kind))
 
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Draw the tokens to predict and their order, and return the batch with `order`, and the targets.
@@ -63,7 +62,7 @@ class PermutationLM(Objective):
         targets = Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)
         return Labeled(replace(batch, order=order), targets)
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> VocabularyHead:  # noqa: ARG002
+    def head(self, encoder: Encoder) -> VocabularyHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""
         return VocabularyHead(encoder.embeddings.word, bias=True, loss=vocabulary_loss, permuted=True)
 

@@ -15,14 +15,13 @@ import numpy as np
 from bertie.base.config import Count, PositiveFraction
 from bertie.base.contracts import Batch, ReplacementTargets
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.encoders.electra import generator_config
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import ReplacedTokenHead
 from bertie.objectives.mlm import masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Weight
 from bertie.objectives.requirements import before, refuse_others, require_transformer
 
 PARTNERS = ("mlm", "nsp", "rtd")
@@ -41,12 +40,12 @@ class ReplacedToken(Objective):
     generator_layers: Count = 0
     """Number of layers of the generator; 0: as many as the model."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if there is no generator to train, or if another objective needs the masks."""
-        require_transformer(self.kind, model)
-        if not any(other.kind == "mlm" for other in before(self.kind, objectives)):
+        require_transformer(self.kind, recipe.model)
+        if not any(other.kind == "mlm" for other in before(self.kind, recipe.objectives)):
             raise UsageError('objectives.rtd needs a generator: put an objective with kind = "mlm" before it')
-        refuse_others(self.kind, (other for other in objectives if other.kind not in PARTNERS))
+        refuse_others(self.kind, (other for other in recipe.objectives if other.kind not in PARTNERS))
 
     def generator(self, config: EncoderConfig) -> TransformerConfig:
         """Return the configuration of the generator. Its heads have an even size, which rotary positions need."""
@@ -65,6 +64,6 @@ class ReplacedToken(Objective):
         weight = ordinary.astype(np.float32)
         return Labeled(batch, ReplacementTargets(np.arange(len(ordinary)), original_ids, weight, draw))
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> ReplacedTokenHead:  # noqa: ARG002
+    def head(self, encoder: Encoder) -> ReplacedTokenHead:
         """Build the head of the encoder. The generator has the head of masked language modeling."""
-        return ReplacedTokenHead(require_transformer(self.kind, config))
+        return ReplacedTokenHead(require_transformer(self.kind, encoder.config))

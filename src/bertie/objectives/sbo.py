@@ -14,12 +14,11 @@ import numpy as np
 
 from bertie.base.contracts import Batch, BoundaryTargets
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Weight
 from bertie.objectives.requirements import before, require_transformer
 
 
@@ -31,9 +30,9 @@ class SpanBoundary(Objective):
     kind: Literal["sbo"] = "sbo"
     weight: Weight = 1.0
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if no objective before this one masks spans."""
-        earlier = before(self.kind, objectives)
+        earlier = before(self.kind, recipe.objectives)
         if not any(isinstance(other, MaskedLM) and other.masking == "spans" for other in earlier):
             raise UsageError(
                 'objectives.sbo needs an objective with kind = "mlm" and masking = "spans" before it: add it'
@@ -63,6 +62,6 @@ class SpanBoundary(Objective):
         )
         return Labeled(batch, targets)
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> SpanBoundaryHead:
+    def head(self, encoder: Encoder) -> SpanBoundaryHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""
-        return SpanBoundaryHead(require_transformer(self.kind, config), encoder.embeddings.word)
+        return SpanBoundaryHead(require_transformer(self.kind, encoder.config), encoder.embeddings.word)

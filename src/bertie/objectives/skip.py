@@ -10,13 +10,12 @@ import numpy as np
 
 from bertie.base.contracts import FILLER, Batch, Ragged, Targets
 from bertie.base.errors import UsageError
-from bertie.batches.layouts import Layout
-from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoder import Encoder
 from bertie.model.encoders.gru import GruConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.skip_decoders import SkipThoughtHead
 from bertie.objectives.initialization import Vectors, initialize_output
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_encoder
 
 
@@ -36,12 +35,14 @@ class SkipThoughts(Objective):
     """Initial word embeddings, which are the output matrix of the decoders, too. random: as in the model's paper. cooccurrence:
     co-occurrence vectors of the corpus, and log frequencies as output bias."""
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:
+    def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the model does not encode sentences, or if the layout does not keep their neighbors."""
-        require_encoder(self.kind, model, GruConfig)
-        if layout.kind != "sentences":
-            raise UsageError(f'objectives.skip needs layout.kind "sentences", and it is "{layout.kind}": change it')
-        refuse_others(self.kind, (other for other in objectives if other.kind != self.kind))
+        require_encoder(self.kind, recipe.model, GruConfig)
+        if recipe.layout.kind != "sentences":
+            raise UsageError(
+                f'objectives.skip needs layout.kind "sentences", and it is "{recipe.layout.kind}": change it'
+            )
+        refuse_others(self.kind, (other for other in recipe.objectives if other.kind != self.kind))
 
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Return the batch with each sentence as a sequence, and two targets per token: `label` and `weight` are [T, 2].
@@ -71,7 +72,7 @@ class SkipThoughts(Objective):
         )
         return Labeled(sentences, Targets(np.arange(len(ids)), np.stack([labels, labels], 1), weight))
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> SkipThoughtHead:
+    def head(self, encoder: Encoder) -> SkipThoughtHead:
         """Build the decoders, with the encoder's word embeddings. `check` has asked for its kind."""
-        assert isinstance(config, GruConfig)
-        return SkipThoughtHead(config, encoder.embeddings.word, self.blind)
+        assert isinstance(encoder.config, GruConfig)
+        return SkipThoughtHead(encoder.config, encoder.embeddings.word, self.blind)

@@ -26,7 +26,7 @@ from bertie.predict.engines.files import read as read_exported
 from bertie.predict.predictor import Predictor
 from bertie.tasks import AnyTask
 from bertie.tasks.foreign_head import ForeignHead
-from bertie.tasks.task import AddsTokens, Calibratable, added_tokens, build_head
+from bertie.tasks.task import build_head
 from bertie.tasks.task_json import features_from_json, task_from_json, with_pooling
 from bertie.tokenizers.added_tokens import entry_ids, with_tokens
 
@@ -178,7 +178,7 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
     if checkpoint.unclear:
         classes = " or ".join(f'"{name}"' for name in classes_of(checkpoint.config, checkpoint.unclear))
         problem = "config.json names no class (architectures), and its head may be for texts or for tokens"
-        others = [kind.beside_head for kind in get_args(AnyTask) if isinstance(kind, AddsTokens)]
+        others = [kind.beside_head for kind in get_args(AnyTask) if kind.beside_head]
         remedies = [f"add {classes} to it as architectures", *others]
         raise UserError(f"{checkpoint.folder}: {problem}: {'; '.join(remedies)}")
     if head is None:
@@ -215,7 +215,7 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     Raises:
         UsageError: `task` has other labels than the head, or another pooling.
     """
-    if task is not None and added_tokens(task) and not checkpoint.task:
+    if task is not None and task.added_tokens and not checkpoint.task:
         _require_outputs(checkpoint, task.facts.shape or "", task.labels)
         return task
     trained: Any = checkpoint_task(checkpoint)
@@ -228,13 +228,13 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     if task.labels != trained.labels and not renamed:
         labels = join_names(trained.labels)
         raise UsageError(f"task.labels: the model was trained with {labels}, in this order: use these labels")
-    tuned = trained.tuned if isinstance(trained, Calibratable) else None
+    tuned = trained.tuned
     return replace(task, **{tuned: getattr(trained, tuned)}) if tuned and getattr(task, tuned) in (None, ()) else task
 
 
 def _with_tokens_of(task: AnyTask | None, checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with a tokenizer that matches the tokens of a task. Raises UserError if it has no such entries."""
-    if task is None or not (tokens := added_tokens(task)):
+    if task is None or not (tokens := task.added_tokens):
         return checkpoint
     with naming(checkpoint.folder):
         entry_ids(checkpoint.tokenizer, tokens)

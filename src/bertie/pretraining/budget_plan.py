@@ -221,9 +221,7 @@ def _outlooks(target: Target) -> tuple[list[Outlook], dict[str, str]]:
 def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Outlook:
     """Return what a recipe reaches. Its cost, from steps of so many sequences, joins `costs`. Raises LeftOut."""
     costs.append(_cost(name, batch_size, target, costs))
-    outlook = _outlook(name, costs[-1], target)
-    _require_covered(outlook, target)
-    return outlook
+    return _outlook(name, costs[-1], target)
 
 
 def _compare(preparation: float, seconds: float) -> None:
@@ -281,7 +279,7 @@ def _memory(setup: Setup, target: Target) -> float:
 
 
 def _outlook(name: str, cost: Cost, target: Target) -> Outlook:
-    """Return what a recipe reaches."""
+    """Return what a recipe reaches. Raises LeftOut if the curve says nothing about such a run."""
     recipe = configuration.load(PretrainConfig, name, "pretrain")
     assert isinstance(recipe.model, TransformerConfig)
     useful = scaling.useful_tokens(target.seconds / cost.seconds, target.text)
@@ -289,20 +287,14 @@ def _outlook(name: str, cost: Cost, target: Target) -> Outlook:
     step, evaluation = batch_size * recipe.layout.max_length, FORWARD_SHARE * cost.eval_tokens
     share = 1 + evaluation / (recipe.training.eval_every * step)  # and one more after the last step
     tokens = max(target.seconds / cost.seconds - evaluation, 0) / share
-    parameters = scaling.layer_parameters(recipe.model)
-    useful = scaling.useful_tokens(tokens, target.text)
-    expected = scaling.expected_loss(parameters, max(useful, 1))
-    epochs, steps = tokens / target.text, int(tokens / step)
-    return Outlook(name, parameters, 1 / cost.seconds, cost.timed, tokens, epochs, batch_size, steps, *expected)
-
-
-def _require_covered(outlook: Outlook, target: Target) -> None:
-    """Raise LeftOut if the curve says nothing about a run."""
-    shortest, _ = scaling.measured_tokens()
-    if outlook.epochs > MOST_EPOCHS:
-        raise LeftOut(f"would read the text {outlook.epochs:,.0f} times and learns little after {MOST_EPOCHS} times")
-    if scaling.useful_tokens(outlook.tokens, target.text) < shortest:
+    epochs, steps, useful = tokens / target.text, int(tokens / step), scaling.useful_tokens(tokens, target.text)
+    if epochs > MOST_EPOCHS:
+        raise LeftOut(f"would read the text {epochs:,.0f} times and learns little after {MOST_EPOCHS} times")
+    if useful < (shortest := scaling.measured_tokens()[0]):
         raise LeftOut(f"fewer than {shortest:,} tokens, the shortest run that was measured")
+    parameters = scaling.layer_parameters(recipe.model)
+    expected = scaling.expected_loss(parameters, useful)
+    return Outlook(name, parameters, 1 / cost.seconds, cost.timed, tokens, epochs, batch_size, steps, *expected)
 
 
 def _command(best: Outlook, target: Target, data: str | Path, budget: str, cache: ShardCache) -> str:

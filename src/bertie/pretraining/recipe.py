@@ -16,6 +16,7 @@ from bertie.model.attention.segment_memory import require_segments
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.objectives import AnyObjective
+from bertie.objectives.objective import Recipe
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.clock import PARTS, Clock, parse_duration
@@ -132,7 +133,7 @@ class PretrainConfig:
         if not any(objective.weight for objective in self.objectives):
             raise UsageError(f"objectives.{kinds[0]}.weight is 0, and no objective has a higher one: raise one of them")
         for objective in self.objectives:
-            objective.check(self.model, self.layout, self.objectives)
+            objective.check(Recipe(self.model, self.layout, self.objectives))
         _check_layout(self.layout, self.model, self.objectives)
         if not self.init_from:  # otherwise the checkpoint decides how long a sequence may be
             require_positions(self)

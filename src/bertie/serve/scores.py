@@ -29,7 +29,7 @@ ONLY = "LABEL_0"
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a text or a pair of texts. It has the fields of predictions that `RanksTexts.relevance` reads."""
+    """The scores of a text or a pair of texts. It has the fields of predictions that `Task.relevance` reads."""
 
     probabilities: dict[str, float]
     """The score of each class, in the order of the task's labels; of a number, the score of `ONLY`."""

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bertie.base import config as configuration
 from bertie.base.contracts import Sequence
-from bertie.base.errors import UsageError
 from bertie.examples.tag_form import TagForm
 from bertie.examples.tagged import TaggedSentence
 from bertie.tasks import word_alignment
@@ -36,15 +35,6 @@ from bertie.tokenizers.truncation import TokenizedText
 Strategy = Literal["first", "none", "simple", "average", "max"]
 
 
-@runtime_checkable
-class Aggregating(Protocol):
-    """A task whose predictions are aggregated over subwords."""
-
-    def with_aggregation(self, strategy: Strategy) -> Any:
-        """Return the task with another strategy. Raises UsageError if it does not fit the labels."""
-        ...
-
-
 def with_aggregation(task: Task, strategy: Strategy | None) -> Task:
     """Return a task with a strategy; the task itself for None.
 
@@ -54,8 +44,6 @@ def with_aggregation(task: Task, strategy: Strategy | None) -> Task:
     if strategy is None:
         return task
     configuration.build(Strategy, strategy, "aggregation_strategy")
-    if not isinstance(task, Aggregating):
-        raise UsageError(f"aggregation_strategy is for the task tag, and the task is {task.kind}: omit it")
     return task.with_aggregation(strategy)
 
 

@@ -8,11 +8,11 @@ released.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from bertie.base.config import NoFlag
+from bertie.base.config import NoFlag, Range, ranges
 from bertie.base.console import percent
 from bertie.base.contracts import Batch, Sequence, Targets
 from bertie.base.errors import UserError
@@ -30,17 +30,17 @@ from bertie.tasks.encoding import by_example, pooled_position, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
-from bertie.tasks.example_sums import ExampleSums, mean_sums, score_by_sums
+from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.predictions import ChoicePrediction
-from bertie.tasks.task import EXAMPLE, own_pooling
+from bertie.tasks.task import EXAMPLE, TaskDefaults, own_pooling
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Choose:
+class Choose(TaskDefaults):
     """Select the best of several endings of a context."""
 
     facts = HeadFacts("multiple choice", "the best of several endings", "multiple-choice", "choice")
@@ -52,7 +52,6 @@ class Choose:
     text_pooling = own_pooling
     input_form = "a list of a context and its endings"
     head_positions = pooled_position
-    score = score_by_sums
 
     kind: Literal["choose"] = "choose"
     context: str = ""
@@ -64,11 +63,13 @@ class Choose:
     """Columns of the endings, in order, or one column with a list; empty: ending0, ending1 …, endings, choices or options."""
     label: str = ""
     """Column of the gold ending: its number, its letter, its text, or the name of its column; empty: detected from the header."""
-    labels_from: int | None = None
+    labels_from: Annotated[int | None, Range(0, 1)] = None
     """Number of the first ending in the labels, 0 or 1; None: what the file says, else 1 in SocialIQA's files, 0 in others."""
     pooling: text_options.HeadReads = "model"
     data_format: NoFlag[DataFormat] = DataFormat()
     """How the training file is read, for other files that leave a doubt."""
+
+    __post_init__ = ranges("task")
 
     @property
     def reader(self) -> Reader:

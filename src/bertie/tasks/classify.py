@@ -20,15 +20,15 @@ from bertie.tasks import classes, encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.passages import texts_of
-from bertie.tasks.example_sums import ExampleSums, class_sums, score_by_sums
+from bertie.tasks.example_sums import ExampleSums, class_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import class_relevance
-from bertie.tasks.task import SEQUENCE, class_head, own_pooling, require_distinct
+from bertie.tasks.task import SEQUENCE, TaskDefaults, class_head, own_pooling, require_distinct
 
 
 @dataclass(frozen=True)
-class Classify:
+class Classify(TaskDefaults):
     """Predict a class for one text or a pair of texts."""
 
     facts = HeadFacts("classification", "classes", "text-classification", "text")
@@ -43,7 +43,6 @@ class Classify:
     predicted = classes.most_probable
     metric = "accuracy"
     head = class_head
-    score = score_by_sums
     constant_predictions = classes.constant_classes
     relevance = class_relevance
 

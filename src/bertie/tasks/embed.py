@@ -30,13 +30,13 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import SimilarityPrediction
-from bertie.tasks.task import BATCH, EXAMPLE, Unit
+from bertie.tasks.task import BATCH, EXAMPLE, TaskDefaults, Unit
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Embed:
+class Embed(TaskDefaults):
     """Embed texts as vectors whose cosine similarity measures similarity of meaning.
 
     With scores, the loss is the squared error between the cosine of a pair and its score, rescaled to 0 to 1. Without
@@ -46,9 +46,9 @@ class Embed:
 
     facts = HeadFacts("sentence embeddings", "vectors of texts", "sentence-similarity", "vectors")
     prediction = SimilarityPrediction
+    text_pooling = None
     labels = ()
     paired = None
-    text_pooling = None
     input_form = "a list of two texts"
 
     kind: Literal["embed"] = "embed"

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from bertie.base.contracts import Sequence, Targets
-from bertie.base.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError, shorten
 from bertie.model.config import PooledToken
 from bertie.model.heads.text_pooling import TaskPooling, for_one_text, pooling_facts
 from bertie.tokenizers import truncation
@@ -128,6 +128,12 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def as_given(task: T, trained: object) -> T:  # noqa: ARG001
     """Return the task: `Task.as_trained` of a task that needs nothing from training to read and encode examples."""
     return task
+
+
+def no_relevance(task: object, label: str) -> None:  # noqa: ARG001
+    """Return None: there are no classes. Raises UsageError for a label."""
+    if label:
+        raise UsageError(f"label is {shorten(label)!r}, and the model has no classes: omit it")
 
 
 def paired_as_trained(task: Any, trained: Any) -> Any:

@@ -17,7 +17,7 @@ from bertie.batches.collate import collate
 from bertie.model.config import PooledToken
 from bertie.model.model import Model
 from bertie.tasks.encoding import count_truncated
-from bertie.tasks.task import EncodesExamples
+from bertie.tasks.task import Task
 from bertie.tokenizers.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
@@ -62,7 +62,7 @@ def require_finite(states: Tensor) -> None:
         raise NonFiniteError("the hidden states are NaN or infinity: the model is damaged, or its training diverged")
 
 
-def outputs(model: Model, task: EncodesExamples, sequences: list[Sequence]) -> list[np.ndarray]:
+def outputs(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
     """Return the outputs of the task head for each sequence: float32 [positions that the head reads, C]."""
     head = model.heads[task.kind]
 
@@ -85,7 +85,7 @@ def gather_hidden_states(sequences: list[Sequence]) -> np.ndarray | None:
 
 def predictions(
     model: Model,
-    task: EncodesExamples,
+    task: Task,
     tokenizer: Tokenizer,
     max_length: int,
     examples: Iterable[Any],
@@ -137,7 +137,7 @@ def _until_failure(examples: Iterable[Any], failure: list[UserError]) -> Iterato
         failure.append(error)
 
 
-def head_index(task: EncodesExamples, sequences: list[Sequence], pooled: PooledToken) -> tuple[np.ndarray, list[int]]:
+def head_index(task: Task, sequences: list[Sequence], pooled: PooledToken) -> tuple[np.ndarray, list[int]]:
     """Return the rows of a batch that the task head reads, int64 [P], and their number in each sequence."""
     starts = np.cumsum([0, *(len(sequence) for sequence in sequences)])
     read = [task.head_positions(sequence, pooled) for sequence in sequences]

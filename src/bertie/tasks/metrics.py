@@ -24,11 +24,6 @@ def confusion(gold: list[str], predicted: list[str], labels: list[str]) -> np.nd
     return table
 
 
-def class_scores(table: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return precision, recall and f1 of each class, float64 [labels], from a `confusion`."""
-    return precision_recall_f1(np.diag(table), table.sum(1), table.sum(0))
-
-
 def precision_recall_f1(correct: np.ndarray, gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return precision, recall and f1 of counts. A fraction 0/0 counts as 0."""
     f1 = 2 * correct / np.maximum(gold + predicted, 1)

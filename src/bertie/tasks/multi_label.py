@@ -20,7 +20,7 @@ from bertie.base.errors import UsageError, UserError, join_names
 from bertie.examples.label_sets import LabelSetExample, LabelSets, parse_labels
 from bertie.examples.labels import class_of
 from bertie.examples.reader import DataFormat, Reader
-from bertie.examples.rows import Row, none_of, require_distinct_columns
+from bertie.examples.rows import Row, distinct_columns, none_of
 from bertie.examples.texts import LabeledTexts
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
@@ -30,9 +30,9 @@ from bertie.tasks import encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.classes import named_labels
 from bertie.tasks.evaluation.calibration import calibration, log_losses
-from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
+from bertie.tasks.evaluation.findings import Evaluation, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
-from bertie.tasks.example_sums import ExampleSums, score_by_sums
+from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.label_sets import (
     DEFAULT_THRESHOLD,
@@ -43,13 +43,13 @@ from bertie.tasks.label_sets import (
 )
 from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.relevance import class_relevance
-from bertie.tasks.task import SEQUENCE, count_labels, own_pooling, require_distinct
+from bertie.tasks.task import SEQUENCE, TaskDefaults, count_labels, own_pooling, require_distinct
 
 BASELINES = 10  # constant predictions: up to this many of the most frequent labels
 
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(TaskDefaults):
     """Predict any number of labels for one text or a pair of texts."""
 
     facts = HeadFacts(
@@ -69,7 +69,6 @@ class MultiLabel:
     metric = "f1"
     scored_apart = True
     tuned = "thresholds"
-    score = score_by_sums
     relevance = class_relevance
 
     kind: Literal["multi_label"] = "multi_label"
@@ -97,7 +96,7 @@ class MultiLabel:
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
-        require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
+        distinct_columns("text", "text_pair", "label")(self)
         require_distinct(self.labels)
         if self.thresholds and len(self.thresholds) != len(self.labels):
             raise UsageError(f"task.thresholds has {len(self.thresholds)} numbers for {len(self.labels)} labels")
@@ -253,12 +252,10 @@ class MultiLabel:
 
         losses = log_losses(np.where(gold_NC, p_NC, 1 - p_NC)).sum(1)
         loss = "−log of the probability that each label is there or not, as it is, summed over the labels, in nats"
-        findings = (self._by_label(gold_NC, found_NC), calibration(p_NC.ravel(), gold_NC.ravel(), {}, "decisions"))
-        return Evaluation({"gold": gold}, losses, loss, findings, passage)
-
-    def _by_label(self, gold_NC: np.ndarray, found_NC: np.ndarray) -> Table:
         members = np.stack([(gold_NC & found_NC).sum(0), gold_NC.sum(0), found_NC.sum(0)])
         header = ("label", "precision", "recall", "f1", "threshold", "support", "found")
         without = int((~gold_NC.any(1)).sum())
         note = f"A label is predicted if its probability reaches its threshold. {without:,} examples have no label."
-        return member_table("labels", "By label", header, self.labels, members, note, self._thresholds())
+        table = member_table("labels", "By label", header, self.labels, members, note, self._thresholds())
+        findings = (table, calibration(p_NC.ravel(), gold_NC.ravel(), {}, "decisions"))
+        return Evaluation({"gold": gold}, losses, loss, findings, passage)

@@ -27,23 +27,22 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import NumberPrediction
-from bertie.tasks.relevance import no_relevance
-from bertie.tasks.task import SEQUENCE, own_pooling
+from bertie.tasks.task import SEQUENCE, TaskDefaults, own_pooling
 
 
 @dataclass(frozen=True)
-class Regress:
+class Regress(TaskDefaults):
     """Predict a number for one text or a pair of texts."""
 
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
     prediction = NumberPrediction
     unit = SEQUENCE
+    labels = ()
     text_pooling = own_pooling
     input_form = encoding.text_input_form
     encode = encoding.encode_texts
     decode = encoding.decode_texts
     head_positions = encoding.pooled_position
-    labels = ()
     metric = "spearman"
 
     kind: Literal["regress"] = "regress"
@@ -110,7 +109,7 @@ class Regress:
         return NumberPrediction(0.5 + 0.5 * math.tanh(0.5 * number) if self.activation == "sigmoid" else number)
 
     def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
-        no_relevance(label)
+        encoding.no_relevance(self, label)
         return None if self.paired is False else lambda prediction: prediction.score
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> NumberPrediction:  # noqa: ARG002
@@ -141,23 +140,19 @@ class Regress:
             facts = {"gold": f"{gold[i]:g}", "predicted": f"{predicted[i]:.3g}", "residual": f"{residuals[i]:+.3g}"}
             return Passage(facts, texts_of(examples[i]))
 
+        measures = {
+            "mean absolute error": np.abs(residuals).mean(),
+            "mean absolute error of always saying the mean": np.abs(gold - gold.mean()).mean(),
+            "root of the mean square": np.sqrt((residuals**2).mean()),
+            "mean residual": residuals.mean(),
+        }
         caption = "number of examples, by residual"
         findings = (
             Scatter("scatter", "Gold and predicted", gold, predicted, "gold", "predicted", diagonal=True),
-            _errors(gold, residuals),
+            Table("errors", "Errors", ("", "value"), [(name, float(value)) for name, value in measures.items()]),
             Histogram("residuals", "Residuals", _bars(residuals), "predicted − gold", caption),
         )
         return Evaluation({"gold": gold.tolist()}, residuals**2, "squared residual", findings, passage)
-
-
-def _errors(gold: np.ndarray, residuals: np.ndarray) -> Table:
-    measures = {
-        "mean absolute error": np.abs(residuals).mean(),
-        "mean absolute error of always saying the mean": np.abs(gold - gold.mean()).mean(),
-        "root of the mean square": np.sqrt((residuals**2).mean()),
-        "mean residual": residuals.mean(),
-    }
-    return Table("errors", "Errors", ("", "value"), [(name, float(value)) for name, value in measures.items()])
 
 
 def _bars(values: np.ndarray) -> dict[str, int]:

@@ -27,14 +27,14 @@ from bertie.model.heads.heads import PooledHead, SpanPairHead
 from bertie.model.heads.text_pooling import TaskPooling
 from bertie.tasks import classes
 from bertie.tasks.encoding import by_example, pooled_position
-from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
+from bertie.tasks.evaluation.findings import Evaluation, member_table
 from bertie.tasks.evaluation.passages import shortened
-from bertie.tasks.example_sums import ExampleSums, score_by_sums
+from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_names
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_sums, relations_of
-from bertie.tasks.task import SEQUENCE, class_head, count_labels, require_distinct
+from bertie.tasks.task import SEQUENCE, TaskDefaults, class_head, count_labels, require_distinct
 from bertie.tokenizers import truncation
 from bertie.tokenizers.added_tokens import entry_ids
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -54,17 +54,16 @@ class _Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Relate:
+class Relate(TaskDefaults):
     """Predict the relation between two marked spans of a text."""
 
     prediction = ClassPrediction
-    paired = None
     unit = SEQUENCE
+    paired = None
     beside_head = (
         "a model of relations needs a task.json with its kind (relate), form (masked), labels in the order of its outputs, "
         'and markers, such as {"E1:PERSON": "[unused1]"}'
     )
-    score = score_by_sums
     constant_predictions = classes.constant_classes
 
     kind: Literal["relate"] = "relate"
@@ -276,16 +275,13 @@ class Relate:
 
     def evaluate(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> Evaluation:
         self.validate(examples)
-        relations = self._by_relation(*classes.gold_and_predicted(predictions, examples))
-        return classes.evaluate_classes(self.labels, predictions, examples, lambda i: [_marked(examples[i])], relations)
-
-    def _by_relation(self, gold: list[str], predicted: list[str]) -> Table:
         relations, negative = self._scored
         note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 that of all together"
         note += f", without {negative}." if negative else "."
         header = ("relation", "precision", "recall", "f1", "support", "found")
-        members = relation_counts(gold, predicted, relations, negative).sum(0).astype(int)
-        return member_table("relations", "By relation", header, relations, members, note)
+        counts = relation_counts(*classes.gold_and_predicted(predictions, examples), relations, negative)
+        table = member_table("relations", "By relation", header, relations, counts.sum(0).astype(int), note)
+        return classes.evaluate_classes(self.labels, predictions, examples, lambda i: [_marked(examples[i])], table)
 
 
 def _marked(example: RelationExample) -> list[TextSpan]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from bertie.base.errors import UsageError, join_names, shorten
+from bertie.base.errors import UsageError, join_names
 from bertie.examples.rows import none_of
+from bertie.tasks.encoding import no_relevance
 from bertie.tasks.task import Task
 
 POSITIVE = frozenset(
@@ -17,38 +18,13 @@ OF_ONE_TEXT = "positive"
 """The name in `POSITIVE` that usually is a class of single texts."""
 
 
-@runtime_checkable
-class RanksTexts(Protocol):
-    """A task that may predict for pairs."""
-
-    def relevance(self, label: str) -> Callable[[Any], float] | None:
-        """Return how to read from the prediction for a pair how relevant the second text is for the first.
-
-        Args:
-            label: The class whose probability is the relevance. Empty: the one whose name says so.
-
-        Returns:
-            None if the task does not predict for pairs.
-
-        Raises:
-            UsageError: `label` is unknown, the task has no classes, or it is unclear which class means "relevant".
-        """
-        ...
-
-
 def relevance(task: Task | None, label: str = "") -> Callable[[Any], float] | None:
-    """Return `RanksTexts.relevance` of a model; None for a task that does not predict for pairs, and without a task."""
-    return task.relevance(label) if isinstance(task, RanksTexts) else no_relevance(label)
-
-
-def no_relevance(label: str) -> None:
-    """Return None: there are no classes. Raises UsageError for a label."""
-    if label:
-        raise UsageError(f"label is {shorten(label)!r}, and the model has no classes: omit it")
+    """Return `Task.relevance` of a model; None for a task that does not predict for pairs, and without a task."""
+    return no_relevance(task, label) if task is None else task.relevance(label)
 
 
 def class_relevance(task: Task, label: str) -> Callable[[Any], float] | None:
-    """Return how to read the probability of the class that means "relevant": `RanksTexts.relevance` of a task with classes.
+    """Return how to read the probability of the class that means "relevant": `Task.relevance` of a task with classes.
 
     Args:
         task: The task.

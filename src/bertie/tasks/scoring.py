@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from bertie.base import config as configuration
 from bertie.base import console
@@ -23,43 +23,6 @@ from bertie.examples.rows import Row, parse_finite
 from bertie.tasks import AnyTask
 from bertie.tasks.prediction_files import by_id, given_predictions, read_predictions, require_once
 from bertie.tasks.task import Task
-
-
-@runtime_checkable
-class ReadsPredictions(Protocol):
-    """A task with a format of its own for predictions."""
-
-    def prediction_rows(self, path: Path) -> list[Row | UserError]:
-        """Read a file of predictions as rows of named values.
-
-        Raises:
-            UserError: A line cannot be read.
-            UsageError: The file is missing, or has an unknown format.
-        """
-        ...
-
-
-@runtime_checkable
-class FindsLabels(Task, Protocol):
-    """A task with classes."""
-
-    def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Task:
-        """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""
-        ...
-
-
-@runtime_checkable
-class AnswersQuestions(Task, Protocol):
-    """A task whose predictions belong to the examples by their ids. A question may have none."""
-
-    def score_with_odds(
-        self, predictions: list[Any], examples: list[Any], odds: dict[str, float], threshold: float
-    ) -> dict[str, float]:
-        """Score predictions, where questions with odds above the threshold have no answer, and the best thresholds.
-
-        odds: How likely "no answer" is for each question with a prediction, by id.
-        """
-        ...
 
 
 def score(
@@ -97,7 +60,7 @@ def score(
     scored: Task = configuration.build(AnyTask, {"kind": task}, "task") if isinstance(task, str) else cast(Task, task)
     if null_odds is None and null_threshold != 1.0:
         raise UsageError("--null-threshold needs --null-odds, the scores that it is compared with")
-    if null_odds is not None and not isinstance(scored, AnswersQuestions):
+    if null_odds is not None and scored.score_with_odds is None:
         raise UsageError(f"--null-odds needs a span task, but the task is {scored.kind}")
     rows = _prediction_rows(scored, predictions)
     path = Path(data) if isinstance(data, str | Path) else None
@@ -105,16 +68,16 @@ def score(
     values = scored.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else scored.reader.read(path)
     every = labels.spelled(rules := scored.reader.kind.label_rules, list(values), where)
     examples = labels.labeled(rules, valid_examples(every, where, strict), where)
-    if isinstance(scored, FindsLabels) and not scored.labels:
+    if not scored.labels:
         scored = scored.with_labels_of([row for row in rows if isinstance(row, Row)], examples)
     scored.validate(examples)
-    if isinstance(scored, AnswersQuestions):
+    if scored.score_with_odds is not None:
         known = every if path is None else scored.reader.stream(path)  # also those without gold answers
         pairs = _by_id(rows, examples, known, where, strict)
     else:
         pairs = _in_order(rows, every, examples, where)
     read = [scored.read_prediction(row.values, example, row.place) for row, example in pairs]
-    if null_odds is not None and isinstance(scored, AnswersQuestions):
+    if null_odds is not None and scored.score_with_odds is not None:
         odds = _read_odds(null_odds, [prediction.id for prediction in read], where, strict)
         scores = scored.score_with_odds(read, examples, odds, null_threshold)
     else:
@@ -125,8 +88,7 @@ def score(
 def _prediction_rows(task: Task, predictions: str | Path | Any) -> list[Row | UserError]:
     if not isinstance(predictions, str | Path):
         return given_predictions(predictions)
-    path = Path(predictions)
-    return task.prediction_rows(path) if isinstance(task, ReadsPredictions) else read_predictions(path)
+    return task.prediction_rows(Path(predictions))
 
 
 Pairs = list[tuple[Row, Any]]  # a prediction, and its example

@@ -26,15 +26,15 @@ from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses.losses import grouped_cross_entropy
-from bertie.tasks.encoding import as_given, by_example, softmax
+from bertie.tasks.encoding import by_example, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
-from bertie.tasks.squad_metrics import best_threshold, score_answer, score_with_odds, squad_scores
-from bertie.tasks.task import SEQUENCE
+from bertie.tasks.squad_metrics import answer_scores, best_threshold, score_with_odds, squad_scores
+from bertie.tasks.task import SEQUENCE, TaskDefaults
 from bertie.tasks.word_alignment import with_combining_marks
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -57,20 +57,19 @@ class _WindowTarget(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Span:
+class Span(TaskDefaults):
     """Answer a question with a span of its context."""
 
     prediction = SpanPrediction
+    unit = SEQUENCE
+    text_pooling = None
     labels = ()
     paired = None
-    unit = SEQUENCE
     metric = "f1"
     tuned = "threshold"
     scored_apart = False  # the best τ on all dev questions is a score of SQuAD 2.0's script
     untrainable = "the answer is not in the context"
-    text_pooling = None
     input_form = "a list of a question and its context"
-    as_trained = as_given
     score_with_odds = score_with_odds
 
     kind: Literal["span"] = "span"
@@ -288,9 +287,7 @@ class Span:
 
     def sums(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, ExampleSums]:
         self.validate(examples)
-        second = any(not example.answers for example in examples)
-        pairs = zip(predictions, examples, strict=True)
-        exact, f1 = zip(*(score_answer(found.answer, question, second) for found, question in pairs), strict=True)
+        exact, f1 = answer_scores(predictions, examples).T
         return {"exact_match": mean_sums(exact), "f1": mean_sums(f1)}
 
     def constant_predictions(self, examples: list[Question]) -> list[list[SpanPrediction]]:

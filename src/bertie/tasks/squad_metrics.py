@@ -62,7 +62,7 @@ def score_with_odds(
 ) -> dict[str, float]:
     """Return `squad_scores`, where questions with odds above the threshold have no answer, and `best_scores`.
 
-    It is `AnswersQuestions.score_with_odds`. Raises UserError if all questions have an answer.
+    It is `Task.score_with_odds`. Raises UserError if all questions have an answer.
     """
     if all(question.answers for question in questions):
         raise UserError("--null-odds needs data with questions that have no answer, as SQuAD 2.0")
@@ -121,6 +121,12 @@ def scores_with_and_without_answer(predictions: Sequence[SpanPrediction], questi
     spans = [next((guess.text for guess in prediction.guesses if guess.text), "") for prediction in predictions]
     silent = [score_answer("", question, True) for question in questions]
     return np.array([silent, [score_answer(span, q, True) for span, q in zip(spans, questions, strict=True)]])
+
+
+def answer_scores(predictions: Sequence[SpanPrediction], questions: Sequence[Question]) -> np.ndarray:
+    """Return exact match and F1 of each prediction, [N, 2]."""
+    second = any(not question.answers for question in questions)
+    return np.array([score_answer(p.answer, q, second) for p, q in zip(predictions, questions, strict=True)])
 
 
 def score_answer(answer: str | None, question: Question, second: bool) -> tuple[float, float]:

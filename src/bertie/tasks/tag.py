@@ -38,29 +38,28 @@ from bertie.tasks.entities import entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings, member_table
 from bertie.tasks.evaluation.passages import Passage, shortened
-from bertie.tasks.example_sums import ExampleSums, score_by_sums, tag_sums
+from bertie.tasks.example_sums import ExampleSums, tag_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import answer_of, read_predictions
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
-from bertie.tasks.task import SEQUENCE, count_labels, require_distinct
+from bertie.tasks.task import SEQUENCE, TaskDefaults, count_labels, require_distinct
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import Truncation
 
 
 @dataclass(frozen=True)
-class Tag:
+class Tag(TaskDefaults):
     """Predict a tag for every word of a sentence."""
 
     facts = HeadFacts("tagging", "a tag for every word", "token-classification", "tokens")
     prediction = TagPrediction
-    paired = None
     unit = SEQUENCE
-    untrainable = "the model reads none of the words"
     text_pooling = None
+    paired = None
+    untrainable = "the model reads none of the words"
     input_form = "a text, or a list of words"
-    score = score_by_sums
 
     kind: Literal["tag"] = "tag"
     word: Annotated[int, Range(-1)] = -1

@@ -7,20 +7,19 @@ Fine-tuning calls the methods in this order:
 
 1. `reader` reads the training file into examples.
 2. `fit` completes the task from them, such as with class names. Its `reader` reads the dev file, `validate` checks it.
-3. `encode` tokenizes all examples into sequences, of which a task that `SkipsSequences` selects the ones to train on.
+3. `encode` tokenizes all examples into sequences, of which `training_sequences` selects the ones to train on.
 4. `head` builds the task head.
 5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold labels.
 6. After training, the head's outputs on the dev sequences go to `decode`, which returns one prediction per example.
-   A `Calibratable` task is then calibrated on them and decodes once more.
+   A task with a `tuned` field is then calibrated on them and decodes once more.
 7. `score` computes the metrics, which are compared with the metrics of `constant_predictions` to detect a failed run.
    `evaluate` adds the details for report.html, and `sums` what a bootstrap needs.
 
 `bertie predict` uses `reader.stream`, `encode`, `head_positions` and `decode`. `bertie score` needs no model: it uses
 `read_prediction` and `score`. The other members are facts that other rooms ask for.
 
-Methods that several tasks have in common are functions, which they name as their method: `encode = encode_texts`. Methods of
-some tasks only are protocols of their own, which callers ask for with isinstance:
-`Calibratable` and others below, and beside the functions that need them (`scoring.py`, `relevance.py`, `aggregation.py`).
+A task inherits `TaskDefaults`. Methods that several tasks have in common are functions, which they name as their method:
+`encode = encode_texts`.
 
     C  outputs of the head per token
     P  tokens of a batch that the head reads
@@ -28,34 +27,111 @@ some tasks only are protocols of their own, which callers ask for with isinstanc
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NewType, Protocol, Self, runtime_checkable
+from pathlib import Path
+from typing import Any, NewType, Protocol, Self
 
 import numpy as np
 from torch import nn
 
 from bertie.base.contracts import Batch, Sequence
-from bertie.base.errors import UsageError, join_names
+from bertie.base.errors import UsageError, UserError, join_names
 from bertie.examples.reader import Reader
+from bertie.examples.rows import Row
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.heads.heads import PooledHead
 from bertie.model.heads.text_pooling import TaskPooling
+from bertie.tasks.encoding import as_given, no_relevance
 from bertie.tasks.evaluation.findings import Evaluation
-from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.example_sums import ExampleSums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
+from bertie.tasks.prediction_files import read_predictions
 from bertie.tokenizers.tokenizer import Tokenizer
 
 Unit = NewType("Unit", str)
 SEQUENCE, EXAMPLE, BATCH = Unit("sequence"), Unit("example"), Unit("batch")
 
 
-class ReadsExamples(Protocol):
-    """How a task reads examples. `examples` are always what its reader yields, without errors."""
+class TaskDefaults(Protocol):
+    """The members that most tasks have in common. A task inherits them, and has members of its own where it differs."""
+
+    beside_head: Any = ""
+    """The files that a folder of another library needs beside a head of this task, for messages, if it adds tokens."""
+    untrainable: Any = ""
+    """Why an example may have no sequence to train on, for messages."""
+    tuned: Any = ""
+    """Name of the field with a parameter that `calibrate` tunes after training, such as the threshold of SQuAD 2.0. The field is
+    empty or None if it was not tuned. Empty: the task has no such parameter."""
+    scored_apart: Any = False
+    """Whether also a single run is tuned on the selection half of the dev examples and scored on the report half."""
+    score_with_odds: Any = None
+    """Scores predictions, where questions with odds above a threshold have no answer, and the best thresholds: see
+    `squad_metrics.score_with_odds`. None: the task has no questions. Predictions of questions belong to the examples by ids."""
+    score = score_by_sums
+    """Computes the metrics, by name: see `example_sums.score_by_sums`. Raises UserError as `validate`."""
+    as_trained = as_given
+    """Returns the task with what only training decides about reading and encoding, from the task of a trained model.
+
+    Raises UsageError if a setting contradicts it.
+    """
+    relevance = no_relevance
+    """Returns how to read from the prediction for a pair how relevant the second text is for the first.
+
+    Takes the class whose probability is the relevance; empty: the one whose name says so. Returns None if the task does not
+    predict for pairs. Raises UsageError if the class is unknown, the task has no classes, or it is unclear which means
+    "relevant".
+    """
 
     @property
-    def input_form(self) -> str:
-        """How an input in memory looks, for messages: "a text"."""
+    def added_tokens(self) -> tuple[str, ...]:
+        """Tokens of its sequences that the vocabulary may lack, once `fit` has determined them. Fine-tuning adds them."""
+        return ()
+
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Return the sequences to train on. Also selects the sequences of the dev loss."""
+        return sequences
+
+    def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
+        """Set the output biases of a new head in place, from the sequences to train on."""
+
+    def calibrate(self, predictions: list[Any], examples: list[Any]) -> Any:  # noqa: ARG002
+        """Return the task with the parameter tuned on these predictions and their labeled examples."""
+        return self
+
+    def prediction_rows(self, path: Path) -> list[Row | UserError]:
+        """Read a file of predictions as rows of named values.
+
+        Raises:
+            UserError: A line cannot be read.
+            UsageError: The file is missing, or has an unknown format.
+        """
+        return read_predictions(path)
+
+    def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Any:  # noqa: ARG002
+        """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""
+        return self
+
+    def with_aggregation(self: Any, strategy: Any) -> Any:  # noqa: ARG002
+        """Return the task with another strategy for subwords. Raises UsageError if it does not fit the task or its labels."""
+        raise UsageError(f"aggregation_strategy is for the task tag, and the task is {self.kind}: omit it")
+
+
+class Task(TaskDefaults, Protocol):
+    """The contract of a task with fine-tuning, prediction and scoring.
+
+    Examples are always what its reader yields, without errors; sequences what `encode` returned for the examples, in the
+    same order. Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json but are not flags.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
         ...
 
     @property
@@ -64,15 +140,43 @@ class ReadsExamples(Protocol):
         ...
 
     @property
-    def reader(self) -> Reader:
-        """The reader of this task's examples, with the columns that the configuration names."""
+    def text_pooling(self) -> TaskPooling | None:
+        """The vector of a text, or a pair of texts, if the head reads one. None: the head reads tokens."""
         ...
 
-    def as_trained(self, trained: Any) -> Task:
-        """Return the task with what only training decides about reading and encoding, from the task of a trained model.
+    @property
+    def unit(self) -> Unit:
+        """The unit that training shuffles and counts as one item of a batch.
 
-        Raises UsageError if a setting contradicts it. trained: the task of the model, of the same kind.
+        "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
+        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
+        its examples with each other.
         """
+        ...
+
+    @property
+    def facts(self) -> HeadFacts:
+        """Facts about its head for other rooms."""
+        ...
+
+    @property
+    def prediction(self) -> type:
+        """The class of its predictions."""
+        ...
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        """Return the task that a head of another library was trained for. None if it is another task."""
+        ...
+
+    @property
+    def input_form(self) -> str:
+        """How an input in memory looks, for messages: "a text"."""
+        ...
+
+    @property
+    def reader(self) -> Reader:
+        """The reader of this task's examples, with the columns that the configuration names."""
         ...
 
     def fit(self, examples: list[Any]) -> Task:
@@ -94,33 +198,6 @@ class ReadsExamples(Protocol):
 
         Raises:
             UserError: Names the first example that cannot be scored.
-        """
-        ...
-
-
-class EncodesExamples(Protocol):
-    """How a task turns examples into sequences, these into a loss, and head outputs into predictions.
-
-    `sequences` are always what `encode` returned for the examples, in the same order.
-    """
-
-    @property
-    def kind(self) -> str:
-        """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
-        ...
-
-    @property
-    def text_pooling(self) -> TaskPooling | None:
-        """The vector of a text, or a pair of texts, if the head reads one. None: the head reads tokens."""
-        ...
-
-    @property
-    def unit(self) -> Unit:
-        """The unit that training shuffles and counts as one item of a batch.
-
-        "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
-        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
-        its examples with each other.
         """
         ...
 
@@ -189,10 +266,6 @@ class EncodesExamples(Protocol):
         """
         ...
 
-
-class ScoresPredictions(Protocol):
-    """How a task scores predictions."""
-
     @property
     def metric(self) -> str:
         """The key of `score` that selects the best run unless the configuration names another one."""
@@ -208,18 +281,6 @@ class ScoresPredictions(Protocol):
 
         Raises:
             UserError: The object is not a prediction for this example.
-        """
-        ...
-
-    def score(self, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
-        """Compute the task's metrics, by name.
-
-        Args:
-            predictions: One per example, in the same order.
-            examples: The labeled examples, at least one.
-
-        Raises:
-            UserError: As `validate`.
         """
         ...
 
@@ -245,95 +306,6 @@ class ScoresPredictions(Protocol):
             UserError: As `validate`.
         """
         ...
-
-
-class Task(ReadsExamples, EncodesExamples, ScoresPredictions, Protocol):
-    """The contract of a task with fine-tuning, prediction and scoring. Who needs one part of it asks for that protocol.
-
-    Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json but are not flags.
-    """
-
-    @property
-    def facts(self) -> HeadFacts:
-        """Facts about its head for other rooms."""
-        ...
-
-    @property
-    def prediction(self) -> type:
-        """The class of its predictions."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
-        ...
-
-    @classmethod
-    def from_head(cls, head: ForeignHead) -> Self | None:
-        """Return the task that a head of another library was trained for. None if it is another task."""
-        ...
-
-
-@runtime_checkable
-class SkipsSequences(Protocol):
-    """A task that cannot be trained on all sequences."""
-
-    untrainable: ClassVar[str]
-    """Why an example may have no sequence to train on, for messages."""
-
-    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Return the sequences to train on."""
-        ...
-
-
-@runtime_checkable
-class KnowsFrequencies(Protocol):
-    """A task whose head begins with the frequencies of the labels."""
-
-    def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
-        """Set the output biases of a new head in place, from the sequences to train on."""
-        ...
-
-
-@runtime_checkable
-class AddsTokens(Protocol):
-    """A task whose sequences have tokens that the vocabulary may lack. Fine-tuning adds them."""
-
-    beside_head: ClassVar[str]
-    """The files that a folder of another library needs beside a head of this task, for messages."""
-
-    @property
-    def added_tokens(self) -> tuple[str, ...]:
-        """The tokens, once `fit` has determined them."""
-        ...
-
-
-@runtime_checkable
-class Calibratable(Protocol):
-    """A task with a parameter that is tuned on dev examples after training, such as the threshold of SQuAD 2.0."""
-
-    scored_apart: ClassVar[bool]
-    """Whether also a single run is tuned on the selection half of the dev examples and scored on the report half."""
-    tuned: ClassVar[str]  # name of the field with the parameter, which is empty or None if it was not tuned
-
-    def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task:
-        """Return the task with the parameter tuned on these predictions and their labeled examples."""
-        ...
-
-
-def training_sequences(task: EncodesExamples, sequences: list[Sequence]) -> list[Sequence]:
-    """Return the sequences to train on. Also selects the sequences of the dev loss."""
-    return task.training_sequences(sequences) if isinstance(task, SkipsSequences) else sequences
-
-
-def untrainable(task: EncodesExamples) -> str:
-    """Return why an example may have no sequence to train on."""
-    return task.untrainable if isinstance(task, SkipsSequences) else ""
-
-
-def added_tokens(task: EncodesExamples | None) -> tuple[str, ...]:
-    """Return the tokens that a task adds to the vocabulary."""
-    return task.added_tokens if isinstance(task, AddsTokens) else ()
 
 
 def build_head(task: Task, config: EncoderConfig, width: int) -> nn.Module:

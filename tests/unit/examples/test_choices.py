@@ -64,8 +64,8 @@ def test_the_file_says_from_which_number_labels_count(tmp_path: Path, capsys: py
     good, mistake, _ = read(tmp_path, *rows, {**rows[0], "label": 0})
     assert good.label == 1
     assert "'label' is '2', and the 2 endings are 0 to 1" in str(mistake)
-    with pytest.raises(UsageError, match="labels_from is 2: give 0 or 1"):
-        read(tmp_path, labels_from=2)
+    with pytest.raises(UsageError, match=r"task\.labels_from"):
+        Choose(labels_from=2)
 
 
 def test_race(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from bertie.examples.squad import Answer, Question, Questions
 from bertie.examples.tagged import TaggedSentence
 from bertie.examples.texts import Example, LabeledTexts
 from bertie.examples.unlabeled import UnlabeledReader
+from bertie.tasks import Tag
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -230,7 +231,7 @@ def test_a_column_cannot_have_two_uses() -> None:
     ):
         with pytest.raises(UsageError, match=f"{flags} name the same column"):
             make()
-    with pytest.raises(UsageError, match=r"task\.endings names a column twice: A, B, A"):
+    with pytest.raises(UsageError, match=r"task\.endings name the same column, 'A'"):
         Reader(Choices(endings=("A", "B", "A")))
     with pytest.raises(UsageError, match="'text' is the text, and cannot be the label"):
         list(Reader(LabeledTexts(label="text")).values([{"text": "a"}]))
@@ -392,9 +393,9 @@ def test_conllu_words_are_found_and_its_tag_column_must_be_named(tmp_path: Path)
 def test_missing_columns_are_refused(tmp_path: Path, columns: dict[str, int], message: str) -> None:
     path = write(tmp_path / "a.conll", "a O\nb O\n")
     with pytest.raises(UsageError, match=message):
-        list(Reader(TaggedSentences(**columns)).read(path))
+        list(Tag(**columns).reader.read(path))
     if "word" not in columns:  # tags are not required there
-        assert list(Reader(TaggedSentences(**columns)).stream(path)) == [TaggedSentence(("a", "b"), None, "a.conll:1")]
+        assert list(Tag(**columns).reader.stream(path)) == [TaggedSentence(("a", "b"), None, "a.conll:1")]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def cnn(tokenizer: Tokenizer, settings: Characters = SETTINGS) -> CharacterCNN:
 
 def language_model(config: LstmConfig, tokenizer: Tokenizer) -> Model:
     encoder = build_encoder(config)
-    model = Model(encoder, {"bilm": BidirectionalLM().head(config, encoder)})
+    model = Model(encoder, {"bilm": BidirectionalLM().head(encoder)})
     torch.manual_seed(0)
     initialize_weights(model, 0.3)
     spell_entries(encoder, tokenizer)

@@ -85,8 +85,8 @@ def test_evaluation_applies_no_dropout(encoder: Encoder, batch: Batch, calls: Ca
 def test_only_task_heads_apply_dropout(config: TransformerConfig, encoder: Encoder, calls: Calls) -> None:
     """The heads of pre-training have no dropout. A task head applies it to the pooled vector."""
     x = torch.ones(6, 32)
-    MaskedLM().head(config, encoder).train().logits(x)
-    NextSentence().head(config, encoder).train().logits(x)
+    MaskedLM().head(encoder).train().logits(x)
+    NextSentence().head(encoder).train().logits(x)
     assert calls == []
     PooledHead(config.hidden_size, 3, HIDDEN).train().logits(x)
     assert calls == [(HIDDEN, (6, 32))]

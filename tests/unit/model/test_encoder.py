@@ -48,7 +48,7 @@ def new_encoder(
 
 def new_model(config: TransformerConfig) -> Model:
     encoder = new_encoder(config)
-    model = Model(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+    model = Model(encoder, {o.kind: o.head(encoder) for o in OBJECTIVES})
     initialize_weights(model, 0.1)
     return model.eval()
 
@@ -156,7 +156,7 @@ def test_initial_weights_are_truncated_normal(tiny_config: TransformerConfig) ->
     config = replace(tiny_config, hidden_size=128, intermediate_size=512, vocab_size=2000)
     torch.manual_seed(0)
     encoder = build_encoder(config)
-    model = Model(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+    model = Model(encoder, {o.kind: o.head(encoder) for o in OBJECTIVES})
     initialize_weights(model, 0.02)
     matrices = 0
     for name, parameter in model.named_parameters():

@@ -31,7 +31,7 @@ def built(name: str, vocabulary: int = VOCABULARY) -> tuple[PretrainConfig, Mode
     size = replace(config.model, vocab_size=vocabulary)
     with torch.device("meta"):
         encoder = build_encoder(size)
-        return config, Model(encoder, {o.kind: o.head(size, encoder) for o in config.objectives})
+        return config, Model(encoder, {o.kind: o.head(encoder) for o in config.objectives})
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_unigram_initialization_sets_the_bias_to_log_frequencies(
     ):
         encoder = build_encoder(tiny_config)
         words = encoder.embeddings.word.weight.detach().clone()
-        head = objective.head(tiny_config, encoder)
+        head = objective.head(encoder)
         objective.initialize(Model(encoder, {"mlm": head}), shards)
         assert head.bias.detach().numpy() == pytest.approx(expected, abs=1e-5)
         assert torch.equal(encoder.embeddings.word.weight, words) == (objective.initialization != "cooccurrence")
@@ -168,7 +168,7 @@ def test_cooccurrence_initialization_sets_the_embeddings(tiny_config: Transforme
     initialize_weights(encoder, 0.02)
     before = encoder.embeddings.word.weight.detach().clone()
     objective = MaskedLM(initialization="cooccurrence")
-    objective.initialize(Model(encoder, {"mlm": objective.head(tiny_config, encoder)}), shards)
+    objective.initialize(Model(encoder, {"mlm": objective.head(encoder)}), shards)
     after = encoder.embeddings.word.weight.detach()
     vectors = torch.from_numpy(cooccurrence_vectors(shards.train, *after.shape))
     known = vectors.norm(dim=1) > 0

@@ -112,8 +112,8 @@ GPT: Table = {"causal": True}
         ("mini-xlnet", {"model": {"segment_length": 64, "memory_length": 64}}, "layout.kind .*model.segment_length 64"),
         # languages
         ("mini", {"model": {"language_embeddings": True}}, 'model.language_embeddings .* layout.kind "translations"'),
-        ("mini", {"model": {"languages": ["en"]}}, "model.languages .* model.language_embeddings is false"),
-        ("mini", {"model": {"language": "en"}}, "model.language .* model.language_embeddings is false"),
+        ("mini", {"model": {"languages": ["en"]}}, "model.languages .* model.language_embeddings"),
+        ("mini", {"model": {"language": "en"}}, "model.language .* model.language_embeddings"),
         ("mini-xlm", {"model": {"languages": ["en", "en"]}}, "model.languages has a name twice"),
         ("mini-xlm", {"model": {"languages": ["en"], "language": "fr"}}, "model.language is 'fr', and model.languages"),
         # initial weights

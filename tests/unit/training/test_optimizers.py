@@ -149,7 +149,7 @@ def test_muon_refuses_a_model_without_matrices_to_train(frozen: bool, tiny_confi
 
 def test_weight_decay_applies_to_matrices_only(tiny_config: TransformerConfig) -> None:
     encoder = build_encoder(tiny_config)
-    heads = {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())}
+    heads = {o.kind: o.head(encoder) for o in (MaskedLM(), NextSentence())}
     model = Model(encoder, heads)
     for kind in (AdamW, BertAdam, Lamb):
         decay = {
@@ -169,7 +169,7 @@ def muon_model(**changes: object) -> Model:
     config = TransformerConfig(2, 16, 2, 32, vocab_size=50, max_position_embeddings=8, **changes)  # type: ignore[arg-type]
     torch.manual_seed(0)
     encoder = build_encoder(config)
-    return Model(encoder, {"mlm": MaskedLM().head(config, encoder)})
+    return Model(encoder, {"mlm": MaskedLM().head(encoder)})
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 6, 20), (2, 20, 6)])

@@ -33,7 +33,7 @@ from bertie.objectives.heads import objectives_named
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.feed import label_row
 from bertie.tasks.inference import head_index
-from bertie.tasks.task import EncodesExamples, training_sequences
+from bertie.tasks.task import Task
 from bertie.tokenizers.batching import up_to
 
 MASKS, EXAMPLES = 0, 2  # numbers of the random streams after seeding.INSPECT
@@ -103,7 +103,7 @@ def _pretraining_head(predictor: Predictor) -> tuple[str, Model, tuple[AnyObject
             return masked, model, (CausalLM(),)
         if config.embedding_width == config.hidden_size:
             clm = CausalLM()  # its head has no weights of its own, so a checkpoint does not name it
-            return clm.kind, Model(model.encoder, {clm.kind: clm.head(config, model.encoder)}).eval(), (clm,)
+            return clm.kind, Model(model.encoder, {clm.kind: clm.head(model.encoder)}).eval(), (clm,)
     objectives = tuple(objectives_named(model.kinds))
     if model.generator is not None:
         for objective in objectives:
@@ -157,12 +157,12 @@ def task_losses(predictor: Predictor, path: Path, max_tokens: int, seed: int) ->
     return HeadLosses(predictor.model, task.kind, batches)
 
 
-def _encoded(predictor: Predictor, task: EncodesExamples, examples: list[Any]) -> Iterator[list[Sequence]]:
+def _encoded(predictor: Predictor, task: Task, examples: list[Any]) -> Iterator[list[Sequence]]:
     """Yield the sequences with a target of each example, lazily."""
     for start in range(0, len(examples), EXAMPLES_AT_ONCE):
         part = examples[start : start + EXAMPLES_AT_ONCE]
         units: dict[int, list[Sequence]] = {}
-        for sequence in training_sequences(task, task.encode(part, predictor.tokenizer, predictor.max_length)):
+        for sequence in task.training_sequences(task.encode(part, predictor.tokenizer, predictor.max_length)):
             units.setdefault(sequence.example, []).append(replace(sequence, example=start + sequence.example))
         yield from units.values()
 

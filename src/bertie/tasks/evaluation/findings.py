@@ -13,7 +13,7 @@ from bertie.base.console import plural
 from bertie.base.report import QUIET, SERIES, Page
 from bertie.tasks.evaluation.calibration import Calibration
 from bertie.tasks.evaluation.passages import Passage
-from bertie.tasks.metrics import class_scores, confusion, precision_recall_f1
+from bertie.tasks.metrics import confusion, precision_recall_f1
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,10 +215,18 @@ def class_findings(gold: list[str], predicted: list[str], labels: Sequence[str],
         what: The noun for a class, for headings: "tag".
     """
     counts = confusion(gold, predicted, list(labels))
-    columns = [column.tolist() for column in (*class_scores(counts), counts.sum(1).astype(int))]
+    correct, of_gold, found = np.diag(counts), counts.sum(1), counts.sum(0)
+    measures = (*precision_recall_f1(correct, of_gold, found), of_gold.astype(int))
+    columns = [column.tolist() for column in measures]
     label, count = Counter(gold).most_common(1)[0]
     note = f"Baseline: always predicting {label} has an accuracy of {100 * count / len(gold):.1f}\u00a0%."
-    table = Table("classes", f"By {what}", (what, *MEASURES), list(zip(labels, *columns, strict=True)), note)
+    table = Table(
+        "classes",
+        f"By {what}",
+        (what, *MEASURES),
+        list(zip(labels, *columns, strict=True)),
+        note,
+    )
     return table, Confusion(list(labels), counts.astype(int))
 
 

@@ -13,7 +13,7 @@ from bertie.tasks.evaluation.calibration import calibration
 from bertie.tasks.evaluation.findings import Curves, Evaluation, Finding, Table
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
 from bertie.tasks.predictions import SpanPrediction
-from bertie.tasks.squad_metrics import score_answer, scores_with_and_without_answer
+from bertie.tasks.squad_metrics import answer_scores, scores_with_and_without_answer
 
 _QUESTION_WORDS = ("what", "who", "whom", "whose", "when", "where", "which", "why", "how many", "how much", "how")
 
@@ -29,8 +29,7 @@ def evaluate_answers(
         examples: The questions with their gold answers.
     """
     second = any(not example.answers for example in examples)
-    pairs = zip(predictions, examples, strict=True)
-    exact, f1 = np.array([score_answer(found.answer, question, second) for found, question in pairs]).T
+    exact, f1 = answer_scores(predictions, examples).T
     confidence = np.array([each.probability for each in predictions])
     losses = confidence * (1 - f1)
     findings: list[Finding] = [*_tables(exact, f1, examples)]
