@@ -196,21 +196,13 @@ def pretrained(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A checkpoint with the heads of pre-training. Its random weights are large, so that predictions depend on the text."""
-    import torch
+    from tests.unit.predict.small_models import model_of
 
     from bertie.checkpoints.folder import write_model
-    from bertie.model.encoder import build_encoder
-    from bertie.model.initialization import initialize_weights
-    from bertie.model.model import Model
     from bertie.objectives import MaskedLM, NextSentence
-    from bertie.objectives.heads import build_heads
 
     folder = tmp_path_factory.mktemp("pretrained")
-    torch.manual_seed(0)
-    encoder = build_encoder(tiny_config)
-    model = Model(encoder, build_heads((MaskedLM(), NextSentence()), encoder))
-    initialize_weights(model, 0.3)
-    write_model(folder, model, small_tokenizer)
+    write_model(folder, model_of(tiny_config, MaskedLM(), NextSentence()), small_tokenizer)
     return folder
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.unit.predict.small_models import model_of
 
 import bertie
 from bertie.base import config as configuration
@@ -25,13 +26,10 @@ from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.finetuning.single_run import initialized_model
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
 from bertie.model.encoders.transformer_xl import TransformerXlConfig
 from bertie.model.heads.heads import PooledHead
-from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import CausalLM
-from bertie.objectives.heads import build_heads
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Span, Tag
 from bertie.tasks.inference import head_index, outputs
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -58,11 +56,7 @@ PAIRS = [
 @pytest.fixture(scope="module")
 def start(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpt")
-    torch.manual_seed(0)
-    encoder = build_encoder(SIZE)
-    model = Model(encoder, build_heads((CausalLM(),), encoder))
-    initialize_weights(model, 0.1)
-    write_model(folder, model, small_tokenizer)
+    write_model(folder, model_of(SIZE, CausalLM(), scale=0.1), small_tokenizer)
     assert read_checkpoint(folder).family is openai_gpt.FAMILY
     return folder
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.predict.small_models import model_of
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -23,12 +24,9 @@ from bertie.finetuning.glue_tasks import TASKS as TASKS_OF_GLUE
 from bertie.finetuning.glue_tasks import _configured
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import ClassifierPooling, TransformerConfig
-from bertie.model.encoder import build_encoder
 from bertie.model.encoders.gru import GruConfig
 from bertie.model.encoders.static import StaticConfig
 from bertie.model.heads.text_pooling import TaskPooling, TextPooling
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.objectives import MaskedLM, SkipThoughts
 from bertie.predict.engines import cpu
 from bertie.pretraining.initial_weights import new_model
@@ -54,10 +52,8 @@ def static(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory)
 
 
 def written(folder: Path, tokenizer: Tokenizer) -> Path:
-    encoder = build_encoder(StaticConfig(16, vocab_size=tokenizer.size, max_position_embeddings=64))
-    torch.manual_seed(0)
-    initialize_weights(encoder, 0.5)
-    write_model(folder, Model(encoder, {}), tokenizer)
+    config = StaticConfig(16, vocab_size=tokenizer.size, max_position_embeddings=64)
+    write_model(folder, model_of(config, scale=0.5), tokenizer)
     return folder
 
 
