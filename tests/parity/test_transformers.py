@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,22 +39,13 @@ from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+transformers.utils.logging.disable_progress_bar()
 OBJECTIVES = (MaskedLM(), NextSentence())
 LENGTHS = (9, 40, 3, 21)
 
 
 def read_examples(path: Path) -> list[Example]:
     return valid_examples(Reader(LabeledTexts()).read(path), str(path), strict=True)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    """Use one thread, because threads wait for each other on a busy machine, and disable transformers' progress bars."""
-    before = torch.get_num_threads()
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

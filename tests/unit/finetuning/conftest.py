@@ -29,7 +29,3 @@ def rows(small_texts: list[str]) -> list[dict[str, str]]:
         {"text": f"{words[label]} {text[: 10 + i % 40]}", "label": label}
         for i, (label, text) in enumerate(zip(labels, small_texts, strict=False))
     ]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...

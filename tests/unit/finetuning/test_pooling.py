@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.unit.predict.small_models import model_of
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -22,7 +23,7 @@ from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.glue_tasks import TASKS as TASKS_OF_GLUE
 from bertie.finetuning.glue_tasks import _configured
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, TransformerConfig
 from bertie.model.encoders.gru import GruConfig
 from bertie.model.encoders.static import StaticConfig
@@ -33,13 +34,9 @@ from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Choose, Classify, MultiLabel, Regress
 from bertie.tasks.inference import outputs
 from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=1e-2, precision="fp32")
-CONFIG = FinetuneConfig(
-    Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0
-)  # fmt: skip
+CONFIG = fine_tuning(4, 1e-2, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0)
+TRAINING = CONFIG.training
 TASKS = {"classify": Classify(), "regress": Regress(), "choose": Choose()}
 POOLINGS: list[TextPooling] = ["mean", "max", "attention", "esim"]
 

@@ -11,26 +11,24 @@ import numpy as np
 import pytest
 import torch
 from tests.unit.predict.small_models import model_of
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.checkpoints.folder import write_model
 from bertie.corpus.prepare import prepare
 from bertie.corpus.shards import open_shards
 from bertie.corpus.vocabulary import train_tokenizer
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.predict.predictor import Predictor
-from bertie.tasks.classify import Classify
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
 from bertie.tokenizers.special_tokens import LINE_BREAK
 from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=12, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
+CONFIG = fine_tuning(12)
+TRAINING = CONFIG.training
 
 
 @pytest.fixture(scope="module")

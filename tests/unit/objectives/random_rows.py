@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tests.unit.small_recipes import pretraining
 
 from bertie.base.contracts import Batch, MicroBatch, Sequence
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
 from bertie.model.config import TransformerConfig
 from bertie.pretraining.feed import label_row
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
 
 def row(tokenizer: Tokenizer, seed: int) -> Batch:
@@ -35,7 +34,6 @@ def labeled(tokenizer: Tokenizer, objectives: tuple[Any, ...], *seeds: int) -> M
 
 def short_recipe(size: TransformerConfig, *objectives: Any) -> PretrainConfig:
     """Train with dropout for 8 steps, of which step 5 is saved, too."""
-    training = PretrainTraining(8, 32, 3e-3, row_tokens=512, precision="fp32", eval_every=3, checkpoint_every=5)
-    model = replace(size, vocab_size=0, hidden_dropout_prob=0.1)
-    training = replace(training, max_eval_tokens=2048)
-    return PretrainConfig(model, FullSentences(max_length=32), objectives, AdamW(), LinearDecay(), training)
+    training = {"steps": 8, "batch_size": 32, "learning_rate": 3e-3, "eval_every": 3, "checkpoint_every": 5}
+    size = replace(size, hidden_dropout_prob=0.1)
+    return pretraining(size, FullSentences(max_length=32), objectives, max_eval_tokens=2048, **training)

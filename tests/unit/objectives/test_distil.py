@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.unit.objectives.random_rows import labeled, row, short_recipe
+from tests.unit.small_recipes import interrupted
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertie
@@ -25,10 +26,8 @@ from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model, read_teacher
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training import trainer
 from bertie.training.optimizers import AdamW
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 OBJECTIVES = (MaskedLM(), Distillation(initialization="random"))
 
 
@@ -239,23 +238,14 @@ def test_a_run_is_saved_as_a_distilbert_without_its_teacher(
 
 
 def test_a_stopped_run_resumes_with_the_same_teacher_only(
-    recipe: PretrainConfig, pretrained: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: PretrainConfig, pretrained: Path, small_shards: Path, tmp_path: Path
 ) -> None:
-    save = trainer.save_state
-
-    def stopping(*args: Any) -> None:
-        save(*args)
-        if args[5].step == 5:
-            raise KeyboardInterrupt
-
     source, kept, run = tmp_path / "teacher", tmp_path / "kept", tmp_path / "run"
     shutil.copytree(pretrained, source)
     config = with_distil(recipe, teacher=str(source))
     bertie.pretrain(config, small_shards, tmp_path / "undisturbed", threads=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            bertie.pretrain(config, small_shards, run, threads=1)
+    with interrupted(lambda counters: counters.step == 5):
+        bertie.pretrain(config, small_shards, run, threads=1)
     source.rename(kept)
     with pytest.raises(UsageError, match=r"objectives\.distil\.teacher: .* does not exist"):
         bertie.pretrain(config, small_shards, run, threads=1)

@@ -33,7 +33,6 @@ from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 OBJECTIVES = (MaskedLM(random_replace_prob=0.0), ReplacedToken(generator_size=0.5))
 
 
