@@ -30,12 +30,14 @@ def pretraining(
     size: EncoderConfig,
     layout: Layout = PAIRS,
     objectives: tuple[AnyObjective, ...] = BERT,
-    warmup: float = 0.0,
+    warmup: float = 0.01,
     **training: Any,
 ) -> PretrainConfig:
     """Pre-train with settings of `PretrainTraining`. The shards give the size of the vocabulary."""
     settings = PretrainTraining(**FAST | training)
-    return PretrainConfig(replace(size, vocab_size=0), layout, objectives, AdamW(), LinearDecay(warmup), settings)
+    return PretrainConfig(
+        replace(size, vocab_size=0), layout, objectives, AdamW(), LinearDecay(warmup=warmup), settings
+    )
 
 
 def fine_tuning(epochs: int, learning_rate: float = 3e-3, **settings: Any) -> FinetuneConfig:

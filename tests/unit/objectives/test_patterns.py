@@ -168,7 +168,7 @@ def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
     losses = {}
     for name in ("cooccurrence", "patterns"):
         objective = MaskedLM(initialization=name)  # pyright: ignore[reportArgumentType]
-        recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), 0.1, checkpoint_every=0, **training)
+        recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), checkpoint_every=0, **training)
         losses[name] = bertie.pretrain(recipe, small_shards, tmp_path / name, threads=1)["eval"]["mlm_loss"]
     assert losses["patterns"] < losses["cooccurrence"] - 0.05
 
@@ -186,7 +186,7 @@ def test_wide_models_begin_with_no_higher_loss(small_shards: Path, tmp_path: Pat
 
 def recipe_of(steps: int, optimizer: Optimizer = AdamW(), objective: MaskedLM = WITH_PATTERNS) -> PretrainConfig:
     training = {"batch_size": 8, "learning_rate": 3e-3, "row_tokens": 128, "eval_every": 0, "checkpoint_every": 2}
-    recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), 0.1, steps=steps, **training)
+    recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), steps=steps, **training)
     return replace(recipe, optimizer=optimizer)
 
 

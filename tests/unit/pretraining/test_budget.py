@@ -32,7 +32,7 @@ from bertie.training.schedules import InverseSquareRoot
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
     phases = (Phase(0.5), Phase(0.5, max_length=64, batch_size=4))
     training = {"steps": 1, "eval_every": 10, "checkpoint_every": 10}
-    recipe = pretraining(tiny_config, DocSentences(max_length=32), (MaskedLM(),), 0.1, **training)
+    recipe = pretraining(tiny_config, DocSentences(max_length=32), (MaskedLM(),), **training)
     return replace(recipe, phases=phases, budget="4s")
 
 
