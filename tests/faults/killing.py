@@ -144,6 +144,16 @@ class Nursery:
         victim = self.start(argv, *patches)
         return victim.wait(), victim.text
 
+    def finish(self, argv: list[str]) -> None:
+        """Run a command to its end, which must be a good one."""
+        code, text = self.run(argv)
+        assert code == 0, text
+
+    def die(self, argv: list[str], *patch: Any) -> None:
+        """Run a command until a patch kills it."""
+        code, text = self.run(argv, list(patch))
+        assert code == -signal.SIGKILL, text
+
 
 @contextmanager
 def nursery(folder: Path) -> Iterator[Nursery]:

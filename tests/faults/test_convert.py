@@ -41,8 +41,7 @@ def command(source: Path, out: Path) -> list[str]:
 
 
 def finish(nursery: Nursery, source: Path, out: Path) -> None:
-    code, text = nursery.run(command(source, out))
-    assert code == 0, text
+    nursery.finish(command(source, out))
     assert {path.name for path in out.parent.iterdir()} == {"source", "out"}
     verify(out)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -35,8 +34,7 @@ def undisturbed_out(
     nursery: Nursery, folder: Path, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     out = tmp_path_factory.mktemp("undisturbed") / "out"
-    code, text = nursery.run(glue_command(folder, undisturbed, out))
-    assert code == 0, text
+    nursery.finish(glue_command(folder, undisturbed, out))
     return out
 
 
@@ -57,8 +55,7 @@ def test_killed_glue_resumes_to_the_same_result(
 ) -> None:
     out = tmp_path / "out"
     command = glue_command(folder, undisturbed, out)
-    assert nursery.run(command, ["die_before", what, number])[0] == -signal.SIGKILL
+    nursery.die(command, "die_before", what, number)
     assert differences(out, undisturbed_out)
-    code, text = nursery.run(command)
-    assert code == 0, text
+    nursery.finish(command)
     assert differences(out, undisturbed_out) == []

@@ -52,10 +52,6 @@ HERE = Path(__file__).parent
 TOLERANCE = 2e-4
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 def compare(name: str, rows: list[dict[str, float]]) -> None:
     """Compare losses with the file of that name, which has a header and one line per step."""
     path = HERE / f"{name}.txt"

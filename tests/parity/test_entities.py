@@ -14,7 +14,6 @@ from bertie.tasks.aggregation import Strategy
 from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 BERT = families.Case("Bert", families.SIZES, families.HEADS_OF_BERT, (), segments=2)

@@ -40,7 +40,6 @@ from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 LENGTHS = (9, 40, 3, 21)
 KINDS = {
     "SequenceClassification": "classify",

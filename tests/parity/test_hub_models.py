@@ -16,7 +16,6 @@ pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")
 from hub_models import build
 from hub_table import HUB_MODELS, HubModel
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 LIMIT = 1e-5
 """Largest difference of a number, relative to the largest one."""
 

@@ -25,7 +25,6 @@ from bertie.batches.collate import collate
 from bertie.inspect.attention import Group, gated, read_attention, require_transformer
 from bertie.tokenizers.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 BERT = Case("Bert", SIZES, (), (), segments=True)
 FAMILIES = {"bert": BERT} | {name: case for name, case in CASES.items() if name not in ("xlnet", "deberta-v2")}
 CAUSAL = ("gpt2", "openai-gpt")

@@ -15,7 +15,6 @@ from bertie.inspect.heads.layers import LayerStates, Sample
 from bertie.inspect.probes.probes import inspect_probes
 from bertie.tokenizers.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = {"bert": Case("Bert", SIZES, (), (), segments=True)} | {n: c for n, c in CASES.items() if n != "xlnet"}
 TREES = (
     "1\tThe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tgat\t_\tNOUN\t_\t_\t0\troot\t_\t_\n3\t.\t_\tPUNCT\t_\t_\t2\tpunct\t_\t_\n\n"

@@ -16,7 +16,6 @@ from bertie.corpus import bpe, word_counts
 from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 MASKED = {
     "Bert": {**SIZES, "max_position_embeddings": 66},

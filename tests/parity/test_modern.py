@@ -20,7 +20,6 @@ from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_logits_are_those_of_transformers(small_tokenizer: Tokenizer, tmp_path: Path) -> None:

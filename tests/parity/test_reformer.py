@@ -24,7 +24,6 @@ from bertie.model.model import Model
 from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 LENGTHS = (3, 8, 9, 16, 17, 30, 48, 64)  # less than a chunk, whole chunks, and parts of chunks
 VALUES: dict[str, Any] = {
     **{"vocab_size": 500, "attn_layers": ["local", "lsh", "local", "lsh"], "hidden_size": 32, "hash_seed": 5},

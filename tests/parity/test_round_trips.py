@@ -22,7 +22,6 @@ from bertie.predict.convert.export import convert
 from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 ODD = {
     **{

@@ -18,7 +18,6 @@ from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 LIMIT = 1e-5
 
 

@@ -35,10 +35,6 @@ def tokenizer(two_layers: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(two_layers)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 def ours(task: AnyTask, data: list[Any], two_layers: Path, **settings: Any) -> tuple[list[float], Any]:
     """Return the losses of bertie, and the model with the initial weights."""
     training = FinetuneTraining(

@@ -18,10 +18,6 @@ transformers = pytest.importorskip("transformers", reason="needs the package tra
 TEXTS = ["A café in 東京.", "", "The quick brown fox jumps over the lazy dog 😂", "unbelievable"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def tiny(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with four layers and random weights."""

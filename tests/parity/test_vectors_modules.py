@@ -25,10 +25,6 @@ TEXTS = ["A café in 東京.", "", "The quick BROWN fox jumps Over the lazy dog 
 WIDTH = 32
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def encoder(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An encoder with a vocabulary that has capital letters, and random weights."""

@@ -33,7 +33,6 @@ from bertie.tokenizers.bpe_backend import BYTE_CHARACTERS
 from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

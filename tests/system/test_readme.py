@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
 
 import bertie
@@ -25,7 +24,6 @@ from bertie.checkpoints.training_state import Counters, copied_tensors, save_sta
 from bertie.cli import HELP, VERBS, main
 from bertie.commands.parser import parse
 from bertie.corpus.shards import open_shards
-from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
@@ -198,9 +196,8 @@ def test_public_names_exist() -> None:
 
 
 @pytest.mark.parametrize("name", config.shipped("pretrain"))
-def test_every_pretraining_recipe_builds_and_round_trips(name: str) -> None:
+def test_every_pretraining_recipe_builds(name: str) -> None:
     recipe = config.load(PretrainConfig, name, "pretrain")
-    assert config.build(PretrainConfig, config.parse(tomli_w.dumps(config.plain(recipe)), "dump"), "") == recipe
     with torch.device("meta"):
         model = new_model(replace(recipe.model, vocab_size=30522), recipe.objectives, 0)
     assert model.kinds == {objective.kind for objective in recipe.objectives}
@@ -233,12 +230,6 @@ def untrained_mini(shards: Path, folder: Path) -> Path:
     (folder / "mini").mkdir()
     write_model(folder / "mini", new_model(recipe.model, recipe.objectives, 0), tokenizer)
     return folder / "mini"
-
-
-@pytest.mark.parametrize("name", config.shipped("finetune"))
-def test_every_finetuning_recipe_round_trips(name: str) -> None:
-    recipe = config.load(FinetuneConfig, name, "finetune")
-    assert config.build(FinetuneConfig, config.parse(tomli_w.dumps(config.plain(recipe)), "dump"), "") == recipe
 
 
 @pytest.fixture(scope="session")

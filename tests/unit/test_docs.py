@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import re
 import runpy
 import shlex
@@ -15,7 +14,7 @@ import sys
 import tempfile
 import tomllib
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +40,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "log"]  # of this version
 GENERATED = [page for page in PAGES if page.parent.name == "reference"]  # their prose is not wrapped
 WIDTH = 120
 RECIPES = {"pretrain": PretrainArgs, "finetune": FinetuneArgs}
@@ -81,21 +81,31 @@ def parsed(page: Path) -> tuple[list[tuple[int, str]], list[Block]]:
 
 def prose() -> Iterator[tuple[Path, int, str]]:
     """Yield the lines of prose of all pages."""
-    for page in PAGES:
-        for number, line in parsed(page)[0]:
-            yield page, number, line
+    return ((page, *line) for page in PAGES for line in parsed(page)[0])
 
 
 def blocks(*languages: str) -> Iterator[tuple[str, Block]]:
     """Yield the blocks of all pages in one of the languages, and their places."""
-    for page in PAGES:
-        for block in parsed(page)[1]:
-            if block.language in languages:
-                yield place(page, block.line), block
+    found = ((page, block) for page in PAGES for block in parsed(page)[1] if block.language in languages)
+    return ((place(page, block.line), block) for page, block in found)
 
 
 def place(page: Path, line: int) -> str:
     return f"{page.relative_to(ROOT)}:{line}"
+
+
+def lists_problems(test: Callable[[], Iterator[str]]) -> Callable[[], None]:
+    """Make a test of a function that yields problems. It shows all of them."""
+
+    def check() -> None:
+        problems = [*test()]
+        assert not problems, "\n".join(problems)
+
+    return check
+
+
+def missing(path: Path, names: set[str]) -> Iterator[str]:
+    yield from (f"{path.relative_to(ROOT)}: {name}" for name in sorted(names))
 
 
 # Links
@@ -114,29 +124,27 @@ def links() -> Iterator[tuple[Path, int, str]]:
             yield page, number, target
 
 
-def test_links_lead_to_files_and_headings() -> None:
-    broken = []
+@lists_problems
+def test_links_lead_to_files_and_headings() -> Iterator[str]:
     for page, number, target in links():
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
         target_page = (page.parent / path).resolve() if path else page
         if not target_page.exists() or (anchor and anchor not in anchors(target_page)):
-            broken.append(f"{place(page, number)}: {target}")
-    assert not broken, "\n".join(broken)
+            yield f"{place(page, number)}: {target}"
 
 
 # Examples
 
 
-def test_python_examples_compile() -> None:
-    refused = []
+@lists_problems
+def test_python_examples_compile() -> Iterator[str]:
     for where, block in blocks("python"):
         try:
             compile(block.text, where, "exec")
         except SyntaxError as error:
-            refused.append(f"{where}: {error}")
-    assert not refused, "\n".join(refused)
+            yield f"{where}: {error}"
 
 
 def load_recipe(values: dict[str, Any]) -> list[str]:
@@ -171,14 +179,13 @@ def plan_with_any_files(lab: LabConfig) -> None:
         make_plan(lab, Path(folder))
 
 
-def test_toml_examples_load() -> None:
-    refused = []
+@lists_problems
+def test_toml_examples_load() -> Iterator[str]:
     for where, block in blocks("toml"):
         try:
-            refused += [f"{where}: {refusal}" for refusal in load_recipe(tomllib.loads(block.text))]
+            yield from (f"{where}: {refusal}" for refusal in load_recipe(tomllib.loads(block.text)))
         except (tomllib.TOMLDecodeError, UsageError) as error:
-            refused.append(f"{where}: {error}")
-    assert not refused, "\n".join(refused)
+            yield f"{where}: {error}"
 
 
 @functools.cache
@@ -217,25 +224,19 @@ def commands(text: str, prompt: bool) -> Iterator[list[str]]:
                 yield words[words.index("bertie") + 1 :]
 
 
-def test_shell_examples_use_commands_and_flags_that_exist() -> None:
-    wrong = []
+@lists_problems
+def test_shell_examples_use_commands_and_flags_that_exist() -> Iterator[str]:
     for where, block in blocks("sh", "bash", "shell", "console"):
         for words in commands(block.text, block.language == "console"):
             if error := usage_error(words):
-                wrong.append(f"{where}: {' '.join(words)}: {error}")
-    assert not wrong, "\n".join(wrong)
+                yield f"{where}: {' '.join(words)}: {error}"
 
 
-def test_commands_and_flags_in_the_text_exist() -> None:
-    """Check code in backticks: `bertie …`, and flags with a dot, which no other program has.
-
-    The log and the changelog describe earlier versions.
-    """
+@lists_problems
+def test_commands_and_flags_in_the_text_exist() -> Iterator[str]:
+    """Check code in backticks: `bertie …`, and flags with a dot, which no other program has."""
     every = {flag for verb in VERBS for found in flags(verb).values() for flag in found}
-    wrong = []
-    for page in PAGES:
-        if page.name == "CHANGELOG.md" or page.parent.name == "log":
-            continue
+    for page in CURRENT:
         numbers, lines = zip(*parsed(page)[0], strict=True)
         text = "\n".join(lines)
         for span in re.finditer(r"`([^`]+)`", text):
@@ -247,8 +248,7 @@ def test_commands_and_flags_in_the_text_exist() -> None:
             else:
                 continue
             if error:
-                wrong.append(f"{place(page, numbers[text.count(chr(10), 0, span.start())])}: {span[1]}: {error}")
-    assert not wrong, "\n".join(wrong)
+                yield f"{place(page, numbers[text.count(chr(10), 0, span.start())])}: {span[1]}: {error}"
 
 
 def test_wrong_usage_is_found() -> None:
@@ -290,11 +290,8 @@ def missing_files(text: str, beside: Path) -> set[str]:
     """Return the Python files that a text names and that do not exist. A path counts from `beside`, or from a usual folder."""
     missing = set()
     for name in set(re.findall(r"(?<![\w/.<-])((?:\w+/)*\w+\.py)\b", text)):
-        known = name in python_files() if "/" not in name else False
-        places = (beside, SOURCE, ROOT, ROOT / "tests", ROOT / "docs")
-        if not (
-            known or name in ELSEWHERE or Path(name).stem in PLACEHOLDERS or any((at / name).is_file() for at in places)
-        ):
+        known = name in python_files() | ELSEWHERE or Path(name).stem in PLACEHOLDERS
+        if not known and not any((at / name).is_file() for at in (beside, SOURCE, ROOT, ROOT / "tests", ROOT / "docs")):
             missing.add(name)
     return missing
 
@@ -317,9 +314,7 @@ def names_in(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name):
-                found.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 found.add(name)
             case ast.ImportFrom(names=names):
                 found |= {alias.asname or alias.name for alias in names}
@@ -357,37 +352,32 @@ def docstrings(path: Path) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def test_files_and_names_in_the_pages_exist() -> None:
-    missing = []
-    for page in PAGES:
-        if page.name == "CHANGELOG.md" or page.parent.name == "log":
-            continue
+@lists_problems
+def test_files_and_names_in_the_pages_exist() -> Iterator[str]:
+    for page in CURRENT:
         text = page.read_text(encoding="utf-8")
         dotted = set(re.findall(r"(?<![\w/.])bertie(?:\.[a-zA-Z]\w*)+", text)) - {"bertie.fish"}
         names = missing_files(text, page.parent) | {name for name in dotted if not is_importable(name)}
-        missing += [f"{page.relative_to(ROOT)}: {name}" for name in sorted(names)]
-    assert not missing, "\n".join(missing)
+        yield from missing(page, names)
 
 
-def test_constants_in_the_guides_exist() -> None:
+@lists_problems
+def test_constants_in_the_guides_exist() -> Iterator[str]:
     code = set().union(*(names_in(path) for path in (*CODE, *sorted((ROOT / "tests").rglob("*.py")))))
-    named = {page: set(re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))) for page in GUIDES}
-    missing = [f"{page.relative_to(ROOT)}: {name}" for page in GUIDES for name in sorted(named[page] - code)]
-    assert not missing, "\n".join(missing)
+    for page in GUIDES:
+        yield from missing(page, {*re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))} - code)
 
 
-def test_files_and_names_in_docstrings_exist() -> None:
-    missing = []
+@lists_problems
+def test_files_and_names_in_docstrings_exist() -> Iterator[str]:
     for path in CODE:
         text = docstrings(path)
-        names = missing_files(text, path.parent) | missing_members(text)
-        missing += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names)]
-    assert not missing, "\n".join(missing)
+        yield from missing(path, missing_files(text, path.parent) | missing_members(text))
 
 
-def test_a_room_names_all_of_its_files() -> None:
+@lists_problems
+def test_a_room_names_all_of_its_files() -> Iterator[str]:
     """The table VERBS names the files of the commands."""
-    missing = []
     for room in ROOMS:
         text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
         named = set(re.findall(r"\b(\w+)\.py\b", text)) | {
@@ -395,9 +385,7 @@ def test_a_room_names_all_of_its_files() -> None:
         }
         files = {path.stem for path in room.parent.glob("*.py")} - {"__init__"}
         folders = {path.parent.name for path in room.parent.glob("*/__init__.py")}
-        names = (files - named) | {name for name in folders if f"{name}/" not in text}
-        missing += [f"{room.relative_to(ROOT)}: {name}" for name in sorted(names)]
-    assert not missing, "\n".join(missing)
+        yield from missing(room, (files - named) | {name for name in folders if f"{name}/" not in text})
 
 
 def test_the_guide_to_recipes_names_all_kinds() -> None:
@@ -425,28 +413,22 @@ def test_missing_names_are_found() -> None:
 # Form
 
 
-def test_prose_is_wrapped() -> None:
-    long = []
+@lists_problems
+def test_prose_is_wrapped() -> Iterator[str]:
     for page, number, line in prose():
         without_links = re.sub(r"\]\([^)]*\)", "]", line)
-        if page in GENERATED or len(without_links) <= WIDTH or line.lstrip("> ").startswith(("|", "<picture")):
-            continue
-        long.append(f"{place(page, number)}: {len(without_links)} characters")
-    assert not long, "\n".join(long)
+        table = line.lstrip("> ").startswith(("|", "<picture"))
+        if page not in GENERATED and len(without_links) > WIDTH and not table:
+            yield f"{place(page, number)}: {len(without_links)} characters"
 
 
 # The reference
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_reference", ROOT / "docs" / "generate_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "docs"))
-        spec.loader.exec_module(module)
-    return module
+        return importlib.import_module("generate_reference")
 
 
 def test_reference_is_up_to_date() -> None:

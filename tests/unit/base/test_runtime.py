@@ -90,12 +90,8 @@ def test_other_programs_do_not_change_the_precision(monkeypatch: pytest.MonkeyPa
 def test_the_argument_precedes_omp_num_threads_and_the_quota(
     monkeypatch: pytest.MonkeyPatch, threads: int, variable: str, expected: int | None
 ) -> None:
-    before = torch.get_num_threads()
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    try:
-        assert runtime.use_threads(threads) == (expected or runtime.cpu_quota())
-    finally:
-        torch.set_num_threads(before)
+    assert runtime.use_threads(threads) == (expected or runtime.cpu_quota())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -22,7 +23,7 @@ from bertie.examples.texts import Example
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
+from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.single_run import build_model
 from bertie.model.config import TransformerConfig
 from bertie.model.heads.vector_modules import Normalize
@@ -30,11 +31,9 @@ from bertie.tasks.classify import Classify
 from bertie.tasks.embed import Embed
 from bertie.tasks.span import Span
 from bertie.training import trainer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
+CONFIG = fine_tuning(2)
+TRAINING = CONFIG.training
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import fine_tuning, interrupted
 from transformers import AutoModel
 
 import bertie
@@ -18,16 +19,15 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning import frozen
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
+from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.model.heads.layer_selection import LayerSelection
 from bertie.model.transformer import TransformerEncoder
-from bertie.tasks import Classify, Embed, Tag
+from bertie.tasks import Embed, Tag
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW, BertAdam
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=3, batch_size=8, learning_rate=1e-2, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24, frozen=True)
+CONFIG = fine_tuning(3, 1e-2, frozen=True)
+TRAINING = CONFIG.training
 PLAIN = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 LAYERS = [layers for layers in get_args(LayerSelection) if not layers.endswith("last_4")]  # the small model has two
 
@@ -184,23 +184,11 @@ def test_best_run_of_a_killed_grid_is_trained_again(
     assert all(torch.equal(a, b) for a, b in same)
 
 
-def test_interrupted_run_resumes_to_the_same_weights(
-    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_run_resumes_to_the_same_weights(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
     config = replace(CONFIG, layers="scalar_mix", lstm_hidden_size=4, training=replace(TRAINING, checkpoint_every=2))
     whole = finetune(config, rows, start, tmp_path / "whole")
-    original = trainer.train_steps
-
-    def stopped(*args: Any) -> Any:
-        for progress in original(*args):
-            if progress.step == 5:
-                raise KeyboardInterrupt
-            yield progress
-
-    monkeypatch.setattr(trainer, "train_steps", stopped)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(lambda counters: counters.step == 4):
         finetune(config, rows, start, tmp_path / "cut")
-    monkeypatch.setattr(trainer, "train_steps", original)
     found = finetune(config, rows, start, tmp_path / "cut")
     assert found.losses == whole.losses[4:]
     same = zip(found.model.state_dict().values(), whole.model.state_dict().values(), strict=True)

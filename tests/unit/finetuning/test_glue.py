@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -23,18 +24,9 @@ from bertie.finetuning import glue as glue_module
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.glue import glue
 from bertie.finetuning.glue_tasks import SUBMISSION, TASKS
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import Classify, Regress, Span
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-CONFIG = FinetuneConfig(
-    Classify(),
-    AdamW(),
-    LinearDecay(warmup=0.1),
-    FinetuneTraining(epochs=1, batch_size=8, learning_rate=3e-3, precision="fp32"),
-    max_length=24,
-)
+CONFIG = fine_tuning(1)
 WORDS = {
     "CoLA": ("0", "1"),
     "SST-2": ("0", "1"),
@@ -131,7 +123,6 @@ def some(whole: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def done(whole: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("done") / "out"
     return out, glue(whole, start, out, CONFIG, threads=1)
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.unit.predict.small_models import model_of
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base import config as configuration
@@ -22,20 +24,16 @@ from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.finetuning import gpt
 from bertie.finetuning.data import load_task_data
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import initialized_model
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
 from bertie.model.encoders.transformer_xl import TransformerXlConfig
 from bertie.model.heads.heads import PooledHead
-from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import CausalLM
-from bertie.objectives.heads import build_heads
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Span, Tag
 from bertie.tasks.inference import head_index, outputs
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 SIZE = TransformerConfig(
@@ -45,10 +43,8 @@ SIZE = TransformerConfig(
     hidden_act="gelu_tanh",
     layer_norm_eps=1e-5,
 )
-TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(
-    *(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING), max_length=24, input_tokens="gpt", lm_weight=0.5
-)
+CONFIG = fine_tuning(2, input_tokens="gpt", lm_weight=0.5)
+TRAINING = CONFIG.training
 PAIRS = [
     {"text": f"{('and', 'in')[i % 2]} the", "text_pair": "the in", "label": float(i % 2), "context": "the"}
     for i in range(24)
@@ -58,11 +54,7 @@ PAIRS = [
 @pytest.fixture(scope="module")
 def start(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpt")
-    torch.manual_seed(0)
-    encoder = build_encoder(SIZE)
-    model = Model(encoder, build_heads((CausalLM(),), encoder))
-    initialize_weights(model, 0.1)
-    write_model(folder, model, small_tokenizer)
+    write_model(folder, model_of(SIZE, CausalLM(), scale=0.1), small_tokenizer)
     assert read_checkpoint(folder).family is openai_gpt.FAMILY
     return folder
 

@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.contracts import MicroBatch, Sequence
 from bertie.finetuning import single_run
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.predict.engines import cpu
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
 Rows = list[dict[str, Any]]
 
-TRAINING = FinetuneTraining(epochs=1, batch_size=8, learning_rate=3e-3)
+CONFIG = fine_tuning(1)
 CASES: dict[str, tuple[AnyTask, Any]] = {
     "classify": (Classify(), lambda text, i: {"text": text, "label": "yes" if i % 2 else "no"}),
     "regress": (Regress(), lambda text, i: {"text": text, "score": 0.1 * i}),
@@ -71,14 +69,8 @@ def test_padded_micro_batches_have_the_same_losses(
     for precision, multiple in (("fp32", 1), ("fp32", 64), ("bf16", 64)):
         seen.clear()
         monkeypatch.setattr(single_run, "_token_multiple", lambda *_, m=multiple: m)
-        config = FinetuneConfig(
-            task,
-            AdamW(),
-            LinearDecay(warmup=0.1),
-            replace(TRAINING, precision=precision),
-            max_length=24,
-            lstm_hidden_size=lstm_hidden_size,
-        )
+        training = replace(CONFIG.training, precision=precision)
+        config = replace(CONFIG, task=task, training=training, lstm_hidden_size=lstm_hidden_size)
         no_dropout = replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         losses[precision, multiple] = bertie.finetune(no_dropout, examples[:50], examples[50:], start, threads=1).losses
         for micro in seen:
@@ -100,7 +92,6 @@ def test_last_dev_pair_joins_the_batch_before_it(start: Path, tmp_path: Path, mo
     pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(9)]
     seen: list[MicroBatch] = []
     watch(seen, monkeypatch)
-    training = replace(TRAINING, batch_size=4, precision="fp32")
-    config = FinetuneConfig(Embed(), AdamW(), LinearDecay(warmup=0.1), training, max_length=24)
+    config = replace(CONFIG, task=Embed(), training=replace(CONFIG.training, batch_size=4))
     bertie.finetune(config, pairs[:8], pairs, start, tmp_path / "run", threads=1)
     assert [len(micro.targets["embed"].weight) for micro in seen] == [4, 4, 4, 5]

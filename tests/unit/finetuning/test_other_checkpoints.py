@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.errors import UsageError
@@ -13,14 +14,9 @@ from bertie.checkpoints.huggingface import from_config_json
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow.folder import write_model
 from bertie.finetuning.data import load_task_data
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
-from bertie.tasks.classify import Classify
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=1, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
+CONFIG = fine_tuning(1)
 Rows = list[dict[str, str]]
 
 

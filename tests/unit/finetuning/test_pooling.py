@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.predict.small_models import model_of
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -21,27 +23,20 @@ from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.glue_tasks import TASKS as TASKS_OF_GLUE
 from bertie.finetuning.glue_tasks import _configured
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, TransformerConfig
-from bertie.model.encoder import build_encoder
 from bertie.model.encoders.gru import GruConfig
 from bertie.model.encoders.static import StaticConfig
 from bertie.model.heads.text_pooling import TaskPooling, TextPooling
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.objectives import MaskedLM, SkipThoughts
 from bertie.predict.engines import cpu
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Choose, Classify, MultiLabel, Regress
 from bertie.tasks.inference import outputs
 from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=1e-2, precision="fp32")
-CONFIG = FinetuneConfig(
-    Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0
-)  # fmt: skip
+CONFIG = fine_tuning(4, 1e-2, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0)
+TRAINING = CONFIG.training
 TASKS = {"classify": Classify(), "regress": Regress(), "choose": Choose()}
 POOLINGS: list[TextPooling] = ["mean", "max", "attention", "esim"]
 
@@ -54,10 +49,8 @@ def static(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory)
 
 
 def written(folder: Path, tokenizer: Tokenizer) -> Path:
-    encoder = build_encoder(StaticConfig(16, vocab_size=tokenizer.size, max_position_embeddings=64))
-    torch.manual_seed(0)
-    initialize_weights(encoder, 0.5)
-    write_model(folder, Model(encoder, {}), tokenizer)
+    config = StaticConfig(16, vocab_size=tokenizer.size, max_position_embeddings=64)
+    write_model(folder, model_of(config, scale=0.5), tokenizer)
     return folder
 
 

@@ -10,30 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.predict.small_models import model_of
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.checkpoints.folder import write_model
 from bertie.corpus.prepare import prepare
 from bertie.corpus.shards import open_shards
 from bertie.corpus.vocabulary import train_tokenizer
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.objectives import MaskedLM
-from bertie.objectives.heads import build_heads
 from bertie.predict.predictor import Predictor
-from bertie.tasks.classify import Classify
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
 from bertie.tokenizers.special_tokens import LINE_BREAK
 from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=12, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
+CONFIG = fine_tuning(12)
+TRAINING = CONFIG.training
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +52,8 @@ def start(
     counts = shards.train.frequencies(500) + shards.eval.frequencies(500)
     assert counts[trained.line_break_id] == sum(text.count("\n") for text in texts) > 400
     assert counts[trained.unk_id] == 0
-    torch.manual_seed(0)
-    encoder = build_encoder(replace(tiny_config, vocab_size=500))
-    model = Model(encoder, build_heads([MaskedLM()], encoder))  # pyright: ignore[reportArgumentType]
-    initialize_weights(model, 0.1)
     (folder / "model").mkdir()
-    write_model(folder / "model", model, shards.tokenizer)
+    write_model(folder / "model", model_of(tiny_config, MaskedLM(), scale=0.1), shards.tokenizer)
     return folder / "model", trained
 
 

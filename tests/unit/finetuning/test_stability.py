@@ -9,23 +9,21 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.small_recipes import fine_tuning, interrupted
 
 import bertie
 from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model, initialized_model
-from bertie.tasks.classify import Classify
 from bertie.tasks.tag import Tag
-from bertie.training import loop, trainer
 from bertie.training.optimizers import AdamW, BertAdam, Lamb
 from bertie.training.run_folder import read_metrics
-from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
+CONFIG = fine_tuning(4)
+TRAINING = CONFIG.training
 EARLY_STOPPING = replace(TRAINING, epochs=40, learning_rate=2e-2, eval_every=3, patience=4)
 
 
@@ -70,26 +68,14 @@ def test_patience_counts_epochs_unless_evaluations_are_more_frequent(
     ) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "stop_at", [pytest.param(1, marks=pytest.mark.slow), 8, pytest.param(12, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("step", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_interrupted_run_stops_early_at_the_same_step(
-    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, step: int
 ) -> None:
     config = replace(CONFIG, training=replace(EARLY_STOPPING, checkpoint_every=4))
     whole = finetune(config, rows, start, tmp_path / "whole")
-    original = loop.train_steps
-
-    def stopped(*args: Any) -> Any:
-        for progress in original(*args):
-            if progress.step == stop_at:
-                raise KeyboardInterrupt
-            yield progress
-
-    monkeypatch.setattr(trainer, "train_steps", stopped)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(lambda counters: counters.step == step):
         finetune(config, rows, start, tmp_path / "cut")
-    monkeypatch.setattr(trainer, "train_steps", original)
     assert torch.equal(flat(finetune(config, rows, start, tmp_path / "cut").model), flat(whole.model))
     ends = [read_metrics(tmp_path / name, "eval")[-1]["step"] for name in ("whole", "cut")]
     assert ends[0] == ends[1]

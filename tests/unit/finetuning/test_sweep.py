@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.config import load
@@ -21,18 +22,16 @@ from bertie.examples.texts import Example
 from bertie.finetuning import sweep as sweeping
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
+from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.sweep import RunResult, Sweep, expand_grid
 from bertie.model.model import Model
-from bertie.tasks.classify import Classify
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span
-from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
-TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, restarts=3, max_length=24)
+CONFIG = fine_tuning(2, restarts=3)
+TRAINING = CONFIG.training
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import fine_tuning, pretraining
 
 import bertie
 from bertie.base.errors import UsageError
@@ -15,29 +16,19 @@ from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.finetuning.data import load_task_data
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.finetuning.single_run import initialized_model
 from bertie.model.encoder import build_encoder
 from bertie.model.encoders.xlnet import XlnetConfig, XlnetEncoder
 from bertie.model.model import Model
 from bertie.objectives import NextSentence, PermutationLM
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
 SIZE = XlnetConfig(2, 32, 4, 64, max_position_embeddings=64)
-PRETRAINING = PretrainConfig(
-    SIZE,
-    SentencePairs(max_length=48),
-    (PermutationLM(),),
-    AdamW(),
-    LinearDecay(warmup=0.1),
-    PretrainTraining(steps=6, batch_size=16, learning_rate=3e-3, row_tokens=256, checkpoint_every=3, precision="fp32"),
-)
-TRAINING = FinetuneTraining(epochs=6, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
+TIMES = {"steps": 6, "learning_rate": 3e-3, "row_tokens": 256, "checkpoint_every": 3}
+PRETRAINING = pretraining(SIZE, SentencePairs(max_length=48), (PermutationLM(),), 0.1, **TIMES)
+CONFIG = fine_tuning(6)
+TRAINING = CONFIG.training
 
 
 @pytest.fixture(scope="module")

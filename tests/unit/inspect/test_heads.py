@@ -35,18 +35,19 @@ def gap(text: str, pronoun: str, a: str, b: str, coref: str) -> str:
     return "\t".join([*cells[:6], coref, *cells[6:], "FALSE", "u"]) + "\n"
 
 
-@pytest.mark.parametrize("at_once", [2, 100])
+@pytest.fixture(params=[2, 100])
+def _blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read a few texts at once, or all."""
+    monkeypatch.setattr(texts, "AT_ONCE", request.param)
+
+
+@pytest.mark.usefixtures("_blocks")
 def test_a_treebank_is_read_in_blocks_and_bad_sentences_are_counted(
-    predictor: Predictor,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    at_once: int,
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.conllu"
     broken = conllu("dog 9 obj", "sees 0 root")
     path.write_text(conllu(*OBJECT_FIRST) + broken + conllu(*LONG) + conllu(*OBJECT_LAST) + conllu(*OBJECT_FIRST))
-    monkeypatch.setattr(texts, "AT_ONCE", at_once)
     part = inspect_relations(predictor, path)
     best = part.tables[0]
     counts = {"sentences": 4, "unreadable": 1, "words": 10, "too_long": 1, "words_without_tokens": 0}
@@ -59,13 +60,9 @@ def test_a_treebank_is_read_in_blocks_and_bad_sentences_are_counted(
     assert f"{path}: left out 1 sentence with more than 20 tokens" in warnings
 
 
-@pytest.mark.parametrize("at_once", [2, 100])
+@pytest.mark.usefixtures("_blocks")
 def test_mentions_are_read_in_blocks_and_bad_texts_are_counted(
-    predictor: Predictor,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    at_once: int,
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "gap.tsv"
     near, far = " anna sees paul now she likes the dog", " anna sees paul " + "now " * 20 + "she likes the dog"
@@ -77,7 +74,6 @@ def test_mentions_are_read_in_blocks_and_bad_texts_are_counted(
         gap(near.replace("she", "he"), "he", "paul", "anna", "TRUE"),
     ]
     path.write_text("\t".join(GAP_COLUMNS) + "\n" + "".join(lines))
-    monkeypatch.setattr(texts, "AT_ONCE", at_once)
     part = inspect_coreference(predictor, path)
     best = part.tables[0]
     counts = {"texts": 4, "unreadable": 1, "questions": 2, "windows": 2, "outside": 1, "without_antecedent": 1}

@@ -41,7 +41,6 @@ from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = [("a long one: the gat gatun in the fet", "x"), ("the sh the", "y"), ("go the fet", "x")] * 4
 
 

@@ -21,8 +21,6 @@ from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.tokenizers.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:

@@ -17,8 +17,6 @@ from bertie.inspect.tables import InputFindings
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def write_treebank(path: Path, small_texts: list[str], count: int, seed: int) -> Path:
     """Write sentences of the synthetic language with random trees."""

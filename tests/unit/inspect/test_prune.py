@@ -26,7 +26,6 @@ from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
 HEADS = [(1, 2), (2, 1), (2, 4)]
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

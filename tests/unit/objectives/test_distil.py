@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.unit.objectives.random_rows import labeled, row, short_recipe
+from tests.unit.small_recipes import interrupted
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertie
-from bertie.base.contracts import Batch, MicroBatch, Sequence
 from bertie.base.errors import UsageError
-from bertie.batches.collate import collate, filler, join
-from bertie.batches.contiguous import FullSentences
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.model.config import TransformerConfig
@@ -24,15 +23,11 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.losses.soft_targets import Logits, divergence
 from bertie.objectives import Distillation, MaskedLM, NextSentence, ReplacedToken
 from bertie.objectives.objective import Labeling
-from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model, read_teacher
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training import trainer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 OBJECTIVES = (MaskedLM(), Distillation(initialization="random"))
 
 
@@ -48,20 +43,6 @@ def size(tiny_config: TransformerConfig) -> TransformerConfig:
     return replace(tiny_config, num_hidden_layers=1, type_vocab_size=0, pooler_act="relu")
 
 
-def row(tokenizer: Tokenizer, seed: int, count: int = 4) -> Batch:
-    rng = np.random.default_rng(seed)
-    sequences = []
-    for _ in range(count):
-        ids = rng.integers(100, 500, 30).astype(np.int32)
-        ids[[0, 29]] = [tokenizer.cls_id, tokenizer.sep_id]
-        sequences.append(Sequence(ids, np.zeros(30, np.int32), np.ones(30, bool)))
-    return collate([*sequences, *filler(20, tokenizer.pad_id, 64)], 64)
-
-
-def labeled(tokenizer: Tokenizer, *seeds: int, objectives: tuple[Any, ...] = OBJECTIVES, count: int = 4) -> MicroBatch:
-    return join([label_row(row(tokenizer, seed, count), objectives, tokenizer, seed) for seed in seeds])
-
-
 def random_logits(rows: int, size: int, entries: int, dtype: torch.dtype, grad: bool) -> Logits:
     shapes = ((rows, size), (entries, size), (entries,))
     return Logits(*(torch.randn(shape, dtype=dtype).requires_grad_(grad) for shape in shapes))
@@ -72,8 +53,8 @@ def test_targets_are_at_all_tokens_or_at_the_masked_ones(small_tokenizer: Tokeni
     given = Labeling(small_tokenizer, np.random.default_rng(0), notes={"mlm": noted})
     after, targets, _ = Distillation().label(masked, given)
     assert after is masked
-    assert targets.index.tolist() == list(range(140))
-    assert targets.weight.tolist() == [1] * 120 + [0] * 20
+    assert targets.index.tolist() == list(range(200))
+    assert targets.weight.tolist() == [1] * 160 + [0] * 40
     after, targets, _ = Distillation(positions="masked").label(masked, given)
     assert after is masked
     assert targets.index.tolist() == mlm.index.tolist()
@@ -132,7 +113,7 @@ def test_a_copy_of_the_teacher_has_no_loss(teacher: Checkpoint, small_tokenizer:
     objectives = (MaskedLM(), Distillation())
     model = new_model(size, objectives, 0, teacher=dropping).train()
     objectives[1].initialize(model, None)  # type: ignore[arg-type]
-    micro = labeled(small_tokenizer, 0).tensors()
+    micro = labeled(small_tokenizer, OBJECTIVES, 0).tensors()
     assert float((loss := model(micro)["distil"]).total.detach() / loss.count) > 0.1
     loss = model.eval()(micro)["distil"]
     assert float(loss.total.detach() / loss.count) == pytest.approx(0, abs=1e-5)
@@ -151,7 +132,8 @@ def test_the_teacher_is_not_part_of_the_model(
     before = [parameter.clone() for part in model.teacher for parameter in part.parameters()]
     optimizer = AdamW().build(model)
     optimizer.param_groups[0]["lr"] = 1e-2
-    torch.stack([loss.total for loss in model.train()(labeled(small_tokenizer, 0).tensors()).values()]).sum().backward()
+    losses = model.train()(labeled(small_tokenizer, OBJECTIVES, 0).tensors())
+    torch.stack([loss.total for loss in losses.values()]).sum().backward()
     optimizer.step()
     after = [parameter for part in model.teacher for parameter in part.parameters()]
     assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
@@ -192,14 +174,7 @@ def test_the_student_begins_with_weights_of_the_teacher(
 
 @pytest.fixture(scope="module")
 def recipe(size: TransformerConfig, pretrained: Path) -> PretrainConfig:
-    training = PretrainTraining(
-        steps=8, batch_size=32, learning_rate=3e-3, row_tokens=512, precision="fp32", eval_every=3, checkpoint_every=5
-    )
-    model = replace(size, vocab_size=0, hidden_dropout_prob=0.1)
-    objectives = (MaskedLM(), Distillation(teacher=str(pretrained)))
-    return PretrainConfig(
-        model, FullSentences(max_length=32), objectives, AdamW(), LinearDecay(), replace(training, max_eval_tokens=2048)
-    )
+    return short_recipe(size, MaskedLM(), Distillation(teacher=str(pretrained)))
 
 
 def with_distil(recipe: PretrainConfig, **changes: Any) -> PretrainConfig:
@@ -239,7 +214,7 @@ def test_teachers_that_do_not_fit_are_refused(
     )
     checkpoint = read_teacher(narrow, small_tokenizer)
     model = new_model(replace(narrow.model, vocab_size=500), narrow.objectives, 0, teacher=checkpoint)
-    assert model(labeled(small_tokenizer, 0, objectives=narrow.objectives).tensors())["distil"].total > 0
+    assert model(labeled(small_tokenizer, narrow.objectives, 0).tensors())["distil"].total > 0
     deeper = replace(recipe, model=replace(recipe.model, num_hidden_layers=3))
     with pytest.raises(UsageError, match=r"model\.num_hidden_layers is 3, .* 2"):
         read_teacher(deeper, small_tokenizer)
@@ -263,23 +238,14 @@ def test_a_run_is_saved_as_a_distilbert_without_its_teacher(
 
 
 def test_a_stopped_run_resumes_with_the_same_teacher_only(
-    recipe: PretrainConfig, pretrained: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: PretrainConfig, pretrained: Path, small_shards: Path, tmp_path: Path
 ) -> None:
-    save = trainer.save_state
-
-    def stopping(*args: Any) -> None:
-        save(*args)
-        if args[5].step == 5:
-            raise KeyboardInterrupt
-
     source, kept, run = tmp_path / "teacher", tmp_path / "kept", tmp_path / "run"
     shutil.copytree(pretrained, source)
     config = with_distil(recipe, teacher=str(source))
     bertie.pretrain(config, small_shards, tmp_path / "undisturbed", threads=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            bertie.pretrain(config, small_shards, run, threads=1)
+    with interrupted(lambda counters: counters.step == 5):
+        bertie.pretrain(config, small_shards, run, threads=1)
     source.rename(kept)
     with pytest.raises(UsageError, match=r"objectives\.distil\.teacher: .* does not exist"):
         bertie.pretrain(config, small_shards, run, threads=1)

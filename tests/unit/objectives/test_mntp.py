@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.unit.predict.small_models import model_of
 
 import bertie
 from bertie.base.contracts import Sequence
@@ -16,11 +16,9 @@ from bertie.batches.collate import collate
 from bertie.checkpoints.folder import write_model
 from bertie.model.config import TransformerConfig
 from bertie.model.heads.vocabulary_heads import MaskedLMHead
-from bertie.model.initialization import initialize_weights
 from bertie.objectives import MaskedNextToken
 from bertie.objectives.objective import Labeling
 from bertie.predict.predictor import Predictor
-from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -30,12 +28,8 @@ def folder(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A model with large random weights."""
-    size = replace(tiny_config, vocab_size=small_tokenizer.size)
-    model = new_model(size, (MaskedNextToken(),), 0)
-    torch.manual_seed(0)
-    initialize_weights(model, 0.3)
     made = tmp_path_factory.mktemp("mntp")
-    write_model(made, model, small_tokenizer)
+    write_model(made, model_of(tiny_config, MaskedNextToken()), small_tokenizer)
     return made
 
 

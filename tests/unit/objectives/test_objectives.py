@@ -52,9 +52,6 @@ from bertie.training.loop import LoopSettings, StepResult, train_steps
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # The cases
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import pretraining
 
 import bertie
 from bertie.base.contracts import Sequence
@@ -26,13 +27,12 @@ from bertie.objectives import MaskedLM
 from bertie.objectives.initialization import set_pattern_weights
 from bertie.pretraining import pretrain
 from bertie.pretraining.initial_weights import new_model
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.memory import one_pass
 from bertie.training.muon import Muon
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 from bertie.training.run_folder import RunFolder
-from bertie.training.schedules import LinearDecay
 
 WITH_PATTERNS = MaskedLM(initialization="patterns")
 MODERN = TransformerConfig(
@@ -164,12 +164,11 @@ def test_heads_add_orthogonal_parts_of_what_they_read(small_shards: Path) -> Non
 
 def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
     """The order of words in the synthetic text is random, except that an ending follows its word."""
-    training = PretrainTraining(40, 32, 3e-3, row_tokens=1024, precision="fp32", eval_every=0, checkpoint_every=0)
+    training = {"steps": 40, "batch_size": 32, "learning_rate": 3e-3, "row_tokens": 1024, "eval_every": 0}
     losses = {}
     for name in ("cooccurrence", "patterns"):
         objective = MaskedLM(initialization=name)  # pyright: ignore[reportArgumentType]
-        size = replace(MODERN, vocab_size=0)
-        recipe = PretrainConfig(size, DocSentences(max_length=32), (objective,), AdamW(), LinearDecay(0.1), training)
+        recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), checkpoint_every=0, **training)
         losses[name] = bertie.pretrain(recipe, small_shards, tmp_path / name, threads=1)["eval"]["mlm_loss"]
     assert losses["patterns"] < losses["cooccurrence"] - 0.05
 
@@ -186,9 +185,9 @@ def test_wide_models_begin_with_no_higher_loss(small_shards: Path, tmp_path: Pat
 
 
 def recipe_of(steps: int, optimizer: Optimizer = AdamW(), objective: MaskedLM = WITH_PATTERNS) -> PretrainConfig:
-    training = PretrainTraining(steps, 8, 3e-3, row_tokens=128, precision="fp32", eval_every=0, checkpoint_every=2)
-    size = replace(MODERN, vocab_size=0)
-    return PretrainConfig(size, DocSentences(max_length=32), (objective,), optimizer, LinearDecay(0.1), training)
+    training = {"batch_size": 8, "learning_rate": 3e-3, "row_tokens": 128, "eval_every": 0, "checkpoint_every": 2}
+    recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), steps=steps, **training)
+    return replace(recipe, optimizer=optimizer)
 
 
 def first_layer(weights: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.objectives.random_rows import labeled, row, short_recipe
 from torch import Tensor
 
 import bertie
-from bertie.base.contracts import Batch, MicroBatch, Sequence
+from bertie.base.contracts import MicroBatch, Sequence
 from bertie.base.errors import UserError
-from bertie.batches.collate import collate, filler, join
-from bertie.batches.contiguous import FullSentences
+from bertie.batches.collate import collate
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.cli import main
@@ -27,15 +27,12 @@ from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence, ReplacedToken
 from bertie.objectives.objective import Labeling
 from bertie.predict.fill_mask import encode_masked
-from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import load_initial_weights, new_model
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks import Classify
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 OBJECTIVES = (MaskedLM(random_replace_prob=0.0), ReplacedToken(generator_size=0.5))
 
 
@@ -43,21 +40,6 @@ OBJECTIVES = (MaskedLM(random_replace_prob=0.0), ReplacedToken(generator_size=0.
 def config(tiny_config: TransformerConfig) -> TransformerConfig:
     """An encoder that is saved as an ELECTRA."""
     return replace(tiny_config, embedding_size=24, pooler_act="gelu")
-
-
-def row(tokenizer: Tokenizer, seed: int, count: int = 4, tokens: int = 200) -> Batch:
-    rng = np.random.default_rng(seed)
-    sequences = []
-    for _ in range(count):
-        ids = rng.integers(100, 500, 40).astype(np.int32)
-        ids[[0, 20, 39]] = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id]
-        sequences.append(Sequence(ids, (np.arange(40) > 20).astype(np.int32), np.ones(40, bool)))
-    return collate([*sequences, *filler(tokens - 40 * count, tokenizer.pad_id, 64)], 64)
-
-
-def labeled(tokenizer: Tokenizer, *seeds: int, objectives: tuple[Any, ...] = OBJECTIVES, count: int = 4) -> MicroBatch:
-    tokens = 40 * count + 40
-    return join([label_row(row(tokenizer, seed, count, tokens), objectives, tokenizer, seed) for seed in seeds])
 
 
 def filled(model: Model, micro: MicroBatch) -> MicroBatch:
@@ -108,7 +90,7 @@ def test_distinct_rows_by_hand() -> None:
 
 def test_the_generator_fills_masked_tokens_only(config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
     objectives = (MaskedLM(mask_replace_prob=0.1, random_replace_prob=0.8), OBJECTIVES[1])
-    numpy = labeled(small_tokenizer, 0, 1, objectives=objectives)
+    numpy = labeled(small_tokenizer, objectives, 0, 1)
     micro = numpy.tensors()
     model = new_model(config, objectives, 0)
     masked, tokens = micro.targets["mlm"], micro.targets["rtd"]
@@ -130,7 +112,7 @@ def test_the_generator_fills_masked_tokens_only(config: TransformerConfig, small
 def test_a_sample_that_is_the_original_token_counts_as_original(
     config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
-    micro = labeled(small_tokenizer, 0).tensors()
+    micro = labeled(small_tokenizer, OBJECTIVES, 0).tensors()
     model = new_model(config, OBJECTIVES, 0)
     masked, tokens = micro.targets["mlm"], micro.targets["rtd"]
     chosen = masked.index[masked.weight > 0]
@@ -143,7 +125,7 @@ def test_a_sample_that_is_the_original_token_counts_as_original(
 
 
 def test_no_gradient_flows_through_the_samples(config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
-    micro = labeled(small_tokenizer, 0).tensors()
+    micro = labeled(small_tokenizer, OBJECTIVES, 0).tensors()
     model = new_model(config, OBJECTIVES, 0)
     model(micro)["rtd"].total.backward()
     owned = [*model.generator.parameters(), *model.heads["mlm"].parameters()]  # type: ignore[union-attr]
@@ -196,7 +178,7 @@ def test_a_saved_model_loads_with_its_generator(
     assert loaded.state_dict().keys() == model.state_dict().keys()
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor)
-    micro = labeled(small_tokenizer, 0, objectives=objectives).tensors()
+    micro = labeled(small_tokenizer, objectives, 0).tensors()
     with torch.no_grad():
         for name, loss in model(micro).items():
             assert loaded(micro)[name].total == loss.total
@@ -225,19 +207,9 @@ def test_damaged_sizes_of_a_generator_are_reported(
 
 
 @pytest.fixture(scope="module")
-def recipe(config: TransformerConfig) -> PretrainConfig:
-    training = PretrainTraining(
-        steps=8, batch_size=32, learning_rate=3e-3, row_tokens=512, precision="fp32", eval_every=3, checkpoint_every=5
-    )
-    training = replace(training, max_eval_tokens=2048)
-    size = replace(config, vocab_size=0, hidden_dropout_prob=0.1)
-    return PretrainConfig(size, FullSentences(max_length=32), OBJECTIVES, AdamW(), LinearDecay(), training)
-
-
-@pytest.fixture(scope="module")
-def run(recipe: PretrainConfig, small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(config: TransformerConfig, small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("electra") / "run"
-    bertie.pretrain(recipe, small_shards, folder, threads=1)
+    bertie.pretrain(short_recipe(config, *OBJECTIVES), small_shards, folder, threads=1)
     return folder
 
 

@@ -1,26 +1,15 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.unit.objectives.random_rows import row
 
-from bertie.base.contracts import Batch, Sequence, Targets
-from bertie.batches.collate import collate, filler
+from bertie.base.contracts import Batch, Targets
 from bertie.objectives import SpanBoundary
 from bertie.objectives.masking import MaskedRow, MaskedSpans
 from bertie.objectives.objective import Labeling
 from bertie.tokenizers.tokenizer import Tokenizer
 
 RNG = np.random.default_rng(0)
-
-
-def row(tokenizer: Tokenizer, seed: int, count: int = 4, tokens: int = 200) -> Batch:
-    rng = np.random.default_rng(seed)
-    sequences = []
-    for _ in range(count):
-        ids = rng.integers(100, 500, 40).astype(np.int32)
-        ids[[0, 20, 39]] = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id]
-        starts = rng.random(40) < 0.8
-        sequences.append(Sequence(ids, np.zeros(40, np.int32), starts, pair_label=int(rng.integers(2))))
-    return collate([*sequences, *filler(tokens - 40 * count, tokenizer.pad_id, 64)], 64)
 
 
 def given(tokenizer: Tokenizer, batch: Batch, spans: MaskedSpans) -> Labeling:

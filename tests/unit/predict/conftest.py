@@ -18,10 +18,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # for engine_inputs.py
 LogP = Callable[[Predictor, list[int]], np.ndarray]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture(scope="session")
 def own_minimal_pairs() -> Path:
     """150 minimal pairs in BLiMP's format: 12 phenomena of English grammar, in sentences of this project."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_models import model_of
 
 import bertie
 from bertie.base.contracts import Batch, Hidden, Ragged, Targets
@@ -16,9 +17,7 @@ from bertie.checkpoints.folder import write_model
 from bertie.cli import main
 from bertie.model.encoders.gru import GruConfig, GruEncoder
 from bertie.model.heads.skip_decoders import SkipThoughtHead
-from bertie.model.initialization import initialize_weights
 from bertie.objectives import SkipThoughts
-from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
 
 
@@ -27,10 +26,7 @@ def gru(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
     """A model with large random weights."""
     folder = tmp_path_factory.mktemp("gru")
     config = GruConfig(24, 16, vocab_size=small_tokenizer.size, max_position_embeddings=64)
-    model = new_model(config, (SkipThoughts(),), 0)
-    torch.manual_seed(0)
-    initialize_weights(model, 0.5)
-    write_model(folder, model, small_tokenizer)
+    write_model(folder, model_of(config, SkipThoughts(), scale=0.5), small_tokenizer)
     return folder
 
 

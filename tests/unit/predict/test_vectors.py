@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from small_models import close, model_of, run, saved
+from tests.unit.model.test_pooling import NAIVE
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -25,14 +26,6 @@ from bertie.predict.predictor import Predictor
 from bertie.tasks import Embed, word_alignment
 from bertie.tokenizers.tokenizer import Tokenizer
 
-POOLED = {
-    "mean": lambda rows: rows.mean(0),
-    "cls": lambda rows: rows[0],
-    "max": lambda rows: rows.max(0),
-    "mean_sqrt_len_tokens": lambda rows: rows.sum(0) / len(rows) ** 0.5,
-    "weightedmean": lambda rows: np.average(rows, 0, np.arange(1, len(rows) + 1)),
-    "lasttoken": lambda rows: rows[-1],
-}
 TEXTS = ["the bat", "", "a longer text of some more words, and a stop.", "  ", "x"]
 
 
@@ -59,7 +52,7 @@ def states(predictor: Predictor, layers: Fixed, text: str) -> np.ndarray:
 @pytest.mark.parametrize("pooling", get_args(Pooling))
 def test_embed_pools_the_hidden_states(predictor: Predictor, layers: Fixed, pooling: Pooling) -> None:
     found = predictor.embed(TEXTS, pooling, layers)
-    expected = np.stack([POOLED[pooling](states(predictor, layers, text)) for text in TEXTS])
+    expected = np.stack([NAIVE[pooling](states(predictor, layers, text)) for text in TEXTS])
     assert found.dtype == np.float32
     close(found, expected)
     assert predictor.embed([], pooling, layers).shape == (0, found.shape[1])
@@ -186,7 +179,7 @@ def test_word_vectors_pool_the_pieces_of_a_word(predictor: Predictor, layers: Fi
     rows = states(predictor, layers, text)[1:-1]
     expected = ["The", "kadu", ",", "(", "a", "longer", ")", "vigoment"]
     assert len(pieces) > len(expected)
-    for read, pool in (("first", POOLED["cls"]), ("mean", POOLED["mean"])):
+    for read, pool in (("first", NAIVE["cls"]), ("mean", NAIVE["mean"])):
         empty, found = predictor.word_vectors(["", text], layers, read)
         assert found.words == expected
         assert [text[start:end] for start, end in found.offsets.tolist()] == expected

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.small_recipes import interrupted, pretraining
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -21,24 +22,18 @@ from bertie.pretraining import feed, pretrain, repetition
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import Phase
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.repetition import warn_of_overfitting
 from bertie.training import clock, trainer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import InverseSquareRoot, LinearDecay
-
-TRAINING = PretrainTraining(
-    steps=1, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10, checkpoint_every=10
-)
+from bertie.training.schedules import InverseSquareRoot
 
 
 @pytest.fixture(scope="module")
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
     phases = (Phase(0.5), Phase(0.5, max_length=64, batch_size=4))
-    model = replace(tiny_config, vocab_size=0)
-    return PretrainConfig(
-        model, DocSentences(max_length=32), (MaskedLM(),), AdamW(), LinearDecay(0.1), TRAINING, phases, budget="4s"
-    )
+    training = {"steps": 1, "eval_every": 10, "checkpoint_every": 10}
+    recipe = pretraining(tiny_config, DocSentences(max_length=32), (MaskedLM(),), **training)
+    return replace(recipe, phases=phases, budget="4s")
 
 
 def records(run: Path, split: str) -> list[dict[str, Any]]:
@@ -59,7 +54,7 @@ def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_ends_finished_when_its_time_is_over(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, workers: int
 ) -> None:
-    config = replace(config, training=replace(TRAINING, workers=workers))
+    config = replace(config, training=replace(config.training, workers=workers))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     steps = records(tmp_path / "run", "train")
     assert len(steps) > 20
@@ -88,19 +83,11 @@ def test_phases_follow_the_clock(config: PretrainConfig, small_shards: Path, tmp
 
 
 def test_an_interrupted_run_goes_on_with_the_rest_of_its_time(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: PretrainConfig, small_shards: Path, tmp_path: Path
 ) -> None:
-    save, run = trainer.save_state, tmp_path / "run"
-
-    def stopping(*args: Any) -> None:
-        save(*args)
-        if args[5].seconds > 1:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            bertie.pretrain(config, small_shards, run, threads=1)
+    run = tmp_path / "run"
+    with interrupted(lambda counters: counters.seconds > 1):
+        bertie.pretrain(config, small_shards, run, threads=1)
     before = records(run, "train")
     bertie.pretrain(config, small_shards, run, threads=1)
     steps = records(run, "train")
@@ -121,7 +108,7 @@ def test_a_checkpoint_at_the_end_of_a_phase_is_followed_by_a_new_epoch(
         saved.append((args[5].progress, args[5].epoch, args[5].epoch_step))
 
     monkeypatch.setattr(trainer, "save_state", note)
-    config = replace(config, training=replace(TRAINING, checkpoint_every=1, eval_every=0), budget=budget)
+    config = replace(config, training=replace(config.training, checkpoint_every=1, eval_every=0), budget=budget)
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     first = next(number for number, (progress, *_) in enumerate(saved) if progress >= 0.5)
     assert saved[first][1:] in ((1, 0), (1, 1))
@@ -145,7 +132,7 @@ def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
     for module in (clock, trainer, pretrain):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=read))
     monkeypatch.setattr(pretrain, "evaluate", slow)
-    config = replace(config, training=replace(TRAINING, eval_every=1, checkpoint_every=0))
+    config = replace(config, training=replace(config.training, eval_every=1, checkpoint_every=0))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     steps, evaluations = records(tmp_path / "run", "train"), records(tmp_path / "run", "eval")
     assert 2 < len(evaluations) < len(steps)

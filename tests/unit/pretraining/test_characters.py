@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import pretraining
 
 import bertie
 from bertie.batches.contiguous import DocSentences
@@ -22,20 +23,13 @@ from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.initial_weights import load_initial_weights, new_model, read_initial_checkpoint
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tokenizers.spelling import spelling_table
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
-TRAINING = PretrainTraining(
-    steps=8, batch_size=8, learning_rate=1e-2, row_tokens=256, precision="fp32", checkpoint_every=1
-)
 INPUT = Characters(filters=(4, 4, 8), character_size=4, max_characters=12)
 MODEL = LstmConfig(2, 16, 12, max_position_embeddings=64, initializer_range=0.3, input=INPUT)
-CONFIG = PretrainConfig(
-    MODEL, DocSentences(max_length=32), (BidirectionalLM(),), AdamW(), LinearDecay(warmup=0.1), TRAINING
-)  # fmt: skip
+LAYOUT, TRAINING = DocSentences(max_length=32), {"batch_size": 8, "row_tokens": 256, "checkpoint_every": 1}
+CONFIG = pretraining(MODEL, LAYOUT, (BidirectionalLM(),), 0.1, steps=8, **TRAINING)
 
 
 @pytest.fixture(scope="module")

@@ -7,32 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.small_recipes import pretraining
 
 import bertie
-from bertie.batches.sentence_pairs import SentencePairs
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.phases import Phase
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
+from bertie.pretraining.recipe import PretrainConfig
 
 
 @pytest.fixture
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    training = PretrainTraining(
-        steps=30,
-        batch_size=16,
-        learning_rate=1e-2,
-        row_tokens=128,
-        precision="fp32",
-        micro_batch=2,
-        checkpoint_every=10,
-    )
-    size = replace(tiny_config, vocab_size=0)
     objectives = (MaskedLM(initialization="unigram"), NextSentence())
-    return PretrainConfig(size, SentencePairs(max_length=32), objectives, AdamW(), LinearDecay(warmup=0.1), training)
+    training = {"steps": 30, "row_tokens": 128, "micro_batch": 2, "checkpoint_every": 10}
+    return pretraining(tiny_config, objectives=objectives, warmup=0.1, **training)
 
 
 def test_steps_are_the_first_of_the_run_and_nothing_is_written(

@@ -9,37 +9,31 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from tests.unit.small_recipes import BERT, interrupted, pretraining
 
 import bertie
 from bertie.base.errors import UsageError, UserError
-from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.model_card import CardFacts
 from bertie.checkpoints.read import read_checkpoint
 from bertie.corpus.prepare import prepare
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import (
     load_initial_optimizer,
     load_initial_weights,
     new_model,
     read_initial_checkpoint,
 )
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 from bertie.training.optimizers import NO_BIAS_CORRECTION, AdamW, BertAdam
-from bertie.training.schedules import LinearDecay
 
-OBJECTIVES = (MaskedLM(), NextSentence())
-TRAINING = PretrainTraining(
-    steps=12, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", checkpoint_every=5
-)
 NEW = ["thean", "##inthe", "☃☃"]
 
 
 @pytest.fixture(scope="module")
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    size = replace(tiny_config, vocab_size=0)
-    return PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), LinearDecay(warmup=0.1), TRAINING)
+    return pretraining(tiny_config, warmup=0.1, steps=12, checkpoint_every=5)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +69,7 @@ def test_continued_run_begins_with_the_weights_of_the_other_model(
     cached = tmp_path / "models--me--small" / "snapshots" / "0"
     cached.parent.mkdir(parents=True)
     cached.symlink_to(source)
-    training = replace(TRAINING, steps=1, learning_rate=0.0)
+    training = replace(config.training, steps=1, learning_rate=0.0)
     size = replace(config.model, num_hidden_layers=1, hidden_size=8, hidden_dropout_prob=0.3)
     other = replace(config, model=size, training=training, init_from=str(cached), seed=1)
     other = replace(other, card=CardFacts(language=("art",)))
@@ -98,7 +92,7 @@ def test_added_vocabulary_entries_begin_as_the_mean_of_their_old_pieces(
     tiny_config: TransformerConfig, source: Path, extended: Tokenizer
 ) -> None:
     start, old = read_initial_checkpoint(source, extended), read_checkpoint(source)
-    model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
+    model = new_model(replace(tiny_config, vocab_size=503), BERT, 1)
     assert load_initial_weights(start, model) == f"continuing from {source}"
     head, before = model.heads["mlm"], old.weights["encoder.embeddings.word.weight"]
     found = model.encoder.embeddings.word.weight
@@ -139,7 +133,7 @@ def test_optimizer_state_is_loaded_and_extended(
     tiny_config: TransformerConfig, source: Path, extended: Tokenizer
 ) -> None:
     start = read_initial_checkpoint(source, extended)
-    model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
+    model = new_model(replace(tiny_config, vocab_size=503), BERT, 1)
     load_initial_weights(start, model)
     optimizer = AdamW().build(model)
     assert "step-00000012" in load_initial_optimizer(start, model, optimizer, "adamw")
@@ -160,7 +154,7 @@ def test_new_parameters_keep_the_initial_optimizer_state(
     first = replace(config, objectives=(MaskedLM(),), optimizer=BertAdam(), training=replace(config.training, steps=2))
     bertie.pretrain(first, small_shards, tmp_path / "run", threads=1)
     start = read_initial_checkpoint(tmp_path / "run", small_tokenizer)
-    model = new_model(start.config, OBJECTIVES, 1)
+    model = new_model(start.config, BERT, 1)
     load_initial_weights(start, model)
     optimizer = BertAdam().build(model)
     load_initial_optimizer(start, model, optimizer, "bert_adam")
@@ -171,7 +165,7 @@ def test_new_parameters_keep_the_initial_optimizer_state(
 def test_unsuitable_optimizer_state_is_refused(
     tiny_config: TransformerConfig, source: Path, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    model = new_model(tiny_config, OBJECTIVES, 1)
+    model = new_model(tiny_config, BERT, 1)
     with pytest.raises(UsageError, match="was trained with adamw"):
         load_initial_optimizer(
             read_initial_checkpoint(source, small_tokenizer), model, BertAdam().build(model), "bert_adam"
@@ -196,29 +190,19 @@ def test_checkpoint_is_found_by_a_relative_path_without_folders(
     tiny_config: TransformerConfig, source: Path, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source / "checkpoints")
-    model = new_model(tiny_config, OBJECTIVES, 1)
+    model = new_model(tiny_config, BERT, 1)
     start = read_initial_checkpoint("step-00000012", small_tokenizer)
     assert "step-00000012" in load_initial_optimizer(start, model, AdamW().build(model), "adamw")
 
 
 def test_run_resumes_after_its_initial_checkpoint_was_deleted(
-    config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path
 ) -> None:
-    from bertie.training import trainer
-
     other = shutil.copytree(source, tmp_path / "source")
     changed = replace(config, init_from=str(other), model=replace(config.model, hidden_size=8))
     bertie.pretrain(changed, small_shards, tmp_path / "undisturbed", threads=1)
-    save = trainer.save_state
-
-    def save_and_stop(*args: Any) -> None:
-        save(*args)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", save_and_stop)
-        with pytest.raises(KeyboardInterrupt):
-            bertie.pretrain(changed, small_shards, tmp_path / "run", threads=1)
+    with interrupted(lambda _: True):
+        bertie.pretrain(changed, small_shards, tmp_path / "run", threads=1)
     shutil.rmtree(other)
     bertie.pretrain(changed, small_shards, tmp_path / "run", threads=1)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "undisturbed")]
@@ -230,5 +214,5 @@ def test_run_resumes_after_its_initial_checkpoint_was_deleted(
 def test_hugging_face_model_without_heads_gets_random_heads(minilm: Path) -> None:
     tokenizer = Tokenizer.load(minilm)
     start = read_initial_checkpoint(minilm, tokenizer)
-    message = load_initial_weights(start, new_model(start.config, OBJECTIVES, 0))
+    message = load_initial_weights(start, new_model(start.config, BERT, 0))
     assert message == f"continuing from {minilm}; randomly initialized: mlm, nsp heads"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import pretraining
 
 import bertie
 from bertie.base.errors import UsageError, UserError
@@ -27,25 +28,14 @@ from bertie.objectives import MaskedLM
 from bertie.objectives.masking import Masking
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.pretrain import set_up
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.training.distributed import SINGLE_PROCESS
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
-
-TRAINING = PretrainTraining(steps=8, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
 
 
 @pytest.fixture(scope="module")
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    size = replace(
-        tiny_config,
-        vocab_size=0,
-        intermediate_size=128,
-        language_embeddings=True,
-        type_vocab_size=0,
-        mlm_transform=False,
-    )
-    return PretrainConfig(size, Translations(max_length=48), (MaskedLM(),), AdamW(), LinearDecay(warmup=0.1), TRAINING)
+    size = replace(tiny_config, intermediate_size=128, language_embeddings=True, type_vocab_size=0, mlm_transform=False)
+    return pretraining(size, Translations(max_length=48), (MaskedLM(),), 0.1, steps=8)
 
 
 @pytest.fixture(scope="module")

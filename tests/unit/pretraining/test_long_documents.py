@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.small_recipes import pretraining
 
 import bertie
 from bertie.base.errors import UsageError
@@ -22,15 +23,12 @@ from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.objectives import CausalLM, PermutationLM
 from bertie.pretraining.long_documents import held_out_layout
 from bertie.pretraining.pretrain import set_up
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
 CAUSAL = TransformerXlConfig(2, 32, 2, 64, segment_length=16, memory_length=16)
 PERMUTED = XlnetConfig(2, 32, 2, 64, segment_length=16, memory_length=16)
-TRAINING = PretrainTraining(steps=2, batch_size=4, learning_rate=1e-3, row_tokens=128, precision="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,8 @@ def books(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: 
 
 def recipe(model: Any) -> PretrainConfig:
     objective = CausalLM() if model.kind == "transformer_xl" else PermutationLM()
-    return PretrainConfig(model, DocSentences(max_length=64), (objective,), AdamW(), LinearDecay(), TRAINING)
+    settings = {"steps": 2, "batch_size": 4, "learning_rate": 1e-3, "row_tokens": 128}
+    return pretraining(model, DocSentences(max_length=64), (objective,), **settings)
 
 
 @pytest.mark.parametrize("model", [CAUSAL, PERMUTED])

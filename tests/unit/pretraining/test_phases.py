@@ -73,7 +73,6 @@ def test_steps_from_any_step_equal_the_steps_from_the_start(shards: Shards, work
             assert own == [batch.input_ids.tolist() for batch in expected]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_run_of_two_phases_changes_length_and_batch(
     tiny_config: TransformerConfig, small_shards: Path, tmp_path: Path
 ) -> None:

@@ -15,39 +15,32 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from tests.unit.small_recipes import pretraining
 
 import bertie
 from bertie.base import runtime, seeding
 from bertie.base.contracts import Loss, MicroBatch
 from bertie.base.errors import UsageError, UserError
-from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.model_card import CardFacts
 from bertie.checkpoints.read import read_checkpoint
 from bertie.corpus.shards import open_shards
 from bertie.model.attention.attention import IMPLEMENTATIONS, eager
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives import MaskedLM
 from bertie.pretraining import eval_set
 from bertie.pretraining import pretrain as pretrain_module
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.phases import Phase
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW, Lamb, Muon, Optimizer
 from bertie.training.schedules import LinearDecay
 
-TRAINING = PretrainTraining(
-    steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10
-)
-
 
 @pytest.fixture
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    size = replace(tiny_config, vocab_size=0)
-    return PretrainConfig(
-        size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), LinearDecay(warmup=0.1), TRAINING
-    )
+    return pretraining(tiny_config, warmup=0.1, steps=30, eval_every=10)
 
 
 def pretrain(config: PretrainConfig, shards: Path, out: Path) -> dict[str, Any]:

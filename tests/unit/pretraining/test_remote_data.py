@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from tests.unit.small_recipes import interrupted, pretraining
 
 import bertie
 from bertie.base.errors import UsageError
@@ -20,24 +21,18 @@ from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining.dry_run import dry_run
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training import trainer
-from bertie.training.optimizers import AdamW
 from bertie.training.run_folder import read_metrics
-from bertie.training.schedules import LinearDecay
 
 URL = "memory://me:secret@bucket/shards"
-TRAINING = PretrainTraining(
-    steps=20, batch_size=16, learning_rate=1e-2, row_tokens=128, precision="fp32", eval_every=10, checkpoint_every=1
-)
 
 
 @pytest.fixture(scope="module")
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    size = replace(tiny_config, vocab_size=0, hidden_dropout_prob=0.1)
-    training = replace(TRAINING, shuffle_tokens=2_500)
-    return PretrainConfig(size, DocSentences(max_length=32), (MaskedLM(),), AdamW(), LinearDecay(), training)
+    training = {"steps": 20, "row_tokens": 128, "eval_every": 10, "checkpoint_every": 1, "shuffle_tokens": 2_500}
+    size = replace(tiny_config, hidden_dropout_prob=0.1)
+    return pretraining(size, DocSentences(max_length=32), (MaskedLM(),), **training)
 
 
 @pytest.fixture(scope="module")
@@ -61,25 +56,16 @@ def local(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_from_a_store_resumes_to_the_bytes_of_a_local_run(
-    config: PretrainConfig, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+    config: PretrainConfig, local: Path, tmp_path: Path, workers: int
 ) -> None:
     config = replace(config, training=replace(config.training, workers=workers))
     bertie.pretrain(config, local, tmp_path / "local", threads=1)
     sections = {json.loads(path.read_text())["section"] for path in (tmp_path / "local").rglob("counters.json")}
     assert sections
-    cache, save, seen = ShardCache(tmp_path / "cache"), trainer.save_state, []
-
-    def stopping(*args: object) -> None:
-        save(*args)  # type: ignore[arg-type]
-        seen.append(args[5])
-        if len(seen) % 6 == 0:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", stopping)
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
-                bertie.pretrain(config, URL, tmp_path / "remote", threads=1, cache=cache)
+    cache, seen = ShardCache(tmp_path / "cache"), []
+    for _ in range(2):
+        with interrupted(lambda counters: seen.append(counters) or len(seen) % 6 == 0):
+            bertie.pretrain(config, URL, tmp_path / "remote", threads=1, cache=cache)
     bertie.pretrain(config, URL, tmp_path / "remote", threads=1, cache=cache)
     assert {counters.section for counters in seen} >= {0, 1}
     assert (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.small_recipes import interrupted
 
 import bertie
 from bertie.batches.contiguous import DocSentences, FullSentences
@@ -31,7 +31,6 @@ from bertie.objectives import BidirectionalLM, CausalLM, MaskedLM, NextSentence,
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training import trainer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
@@ -105,7 +104,6 @@ def test_run_stopped_at_many_steps_resumes_to_the_same_bytes(
     few_shards: Path,
     undisturbed: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     workers: int,
 ) -> None:
     """After the first step, before an evaluation, at the end of an epoch and of a phase, each time twice in a row."""
@@ -114,29 +112,13 @@ def test_run_stopped_at_many_steps_resumes_to_the_same_bytes(
     run, settings = tmp_path / "run", replace(config, training=replace(TRAINING, workers=workers))
     for place in (1, 9, epoch_end, phase_end):
         for step in (place, place + 1):
-            with stopped_after(step, monkeypatch):
+            with interrupted(lambda counters, step=step: counters.step == step):
                 bertie.pretrain(settings, few_shards, run, threads=1)
             assert not multiprocessing.active_children()  # the workers have ended
     bertie.pretrain(settings, few_shards, run, threads=1)
     assert metrics(run) == metrics(undisturbed)
     for name in ("model.safetensors", "checkpoints/step-00000024/training_state/optimizer.safetensors"):
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
-
-
-@contextmanager
-def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Expect that a run is interrupted as soon as the state after that step is saved."""
-    save = trainer.save_state
-
-    def stopping(*args: Any) -> None:
-        save(*args)
-        if args[5].step == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            yield
 
 
 CHARACTERS = Characters(filters=(4, 4, 8), character_size=4, max_characters=12)
@@ -179,7 +161,6 @@ def test_every_layout_and_special_layers_resume_to_the_same_bytes(
     few_shards: Path,
     few_translated: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
     shards = few_translated if kind == "translations" else few_shards
@@ -188,7 +169,7 @@ def test_every_layout_and_special_layers_resume_to_the_same_bytes(
     assert step < 20
     changed = replace(changed, training=replace(changed.training, checkpoint_every=step))
     bertie.pretrain(changed, shards, tmp_path / "undisturbed", threads=1)
-    with stopped_after(step, monkeypatch):
+    with interrupted(lambda counters: counters.step == step):
         bertie.pretrain(changed, shards, run, threads=1)
     bertie.pretrain(changed, shards, run, threads=1)
     assert metrics(run) == metrics(tmp_path / "undisturbed")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.small_recipes import pretraining
 
 import bertie
 from bertie import cli
@@ -24,11 +25,9 @@ from bertie.objectives import MaskedLM
 from bertie.pretraining import start_up
 from bertie.pretraining.initial_weights import counted_weights, new_model
 from bertie.pretraining.pretrain import set_up
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.start_up import StartUp
 from bertie.training.distributed import SINGLE_PROCESS
-from bertie.training.optimizers import AdamW
-from bertie.training.schedules import LinearDecay
 
 PARTS = ["shards", "batches", "model", "micro-batch", "compilation", "initial weights", "first step"]
 
@@ -43,13 +42,8 @@ print(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["auto
 
 @pytest.fixture
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    training = PretrainTraining(
-        steps=3, batch_size=16, learning_rate=1e-3, row_tokens=256, precision="fp32", max_eval_tokens=500
-    )
-    objectives = (MaskedLM(initialization="cooccurrence"),)
-    return PretrainConfig(
-        replace(tiny_config, vocab_size=0), SentencePairs(max_length=32), objectives, AdamW(), LinearDecay(), training
-    )
+    training = {"steps": 3, "learning_rate": 1e-3, "row_tokens": 256, "max_eval_tokens": 500}
+    return pretraining(tiny_config, objectives=(MaskedLM(initialization="cooccurrence"),), **training)
 
 
 @pytest.fixture

@@ -14,23 +14,18 @@ import bertie
 from bertie.base import config as configuration
 from bertie.base.contracts import Sequence, Targets
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.examples.label_sets import LabelSetExample
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.sweep import split_dev
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.initialization import initialize_weights
 from bertie.model.losses.losses import binary_cross_entropy
-from bertie.model.model import Model
 from bertie.predict.load import checkpoint_task
 from bertie.tasks import MultiLabel
 from bertie.tasks.example_sums import scores
 from bertie.tasks.label_sets import LabelSetPrediction, label_set_sums, tuned_thresholds
 from bertie.tasks.scoring import score
 from bertie.tasks.task import build_head
-from bertie.tokenizers.tokenizer import Tokenizer
 
 LABELS = ("a", "b", "c", "never")
 
@@ -157,16 +152,6 @@ def test_files_of_predictions_are_scored(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def start(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    model = Model(build_encoder(tiny_config), {})
-    initialize_weights(model, 0.1)
-    write_model(folder, model, small_tokenizer)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def rows(small_texts: list[str]) -> list[dict[str, Any]]:
     """The first words are the labels, which may be none."""
     words = {"p": "and", "q": "in", "r": "the"}
@@ -178,7 +163,7 @@ def rows(small_texts: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def trained(start: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(pretrained: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = {
         "extends": "multi_label",
         "max_length": 32,
@@ -186,7 +171,7 @@ def trained(start: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.Te
         "training": {"epochs": 12, "batch_size": 16, "learning_rate": 2e-3},
     }
     out = tmp_path_factory.mktemp("runs") / "run"
-    tuned = finetune(recipe, rows, rows[:80], start, out)
+    tuned = finetune(recipe, rows, rows[:80], pretrained, out)
     assert tuned.scores["f1"] > 0.9
     return out
 

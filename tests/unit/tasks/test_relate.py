@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.unit.predict.small_models import model_of
 from torch import nn
 
 import bertie
@@ -22,10 +23,7 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
 from bertie.examples.marked_texts import RelationExample
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
 from bertie.model.heads.heads import SpanPairHead
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.tasks import Relate
 from bertie.tasks.markers import kept_tokens, marked_text
 from bertie.tasks.predictions import ClassPrediction
@@ -294,11 +292,7 @@ def spanbert(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_pat
     folder = tmp_path / "spanbert"
     folder.mkdir()
     words = [*small_tokenizer.vocabulary, *(f"[unused{number}]" for number in range(4))]
-    torch.manual_seed(0)
-    config = replace(tiny_config, vocab_size=len(words))
-    model = Model(build_encoder(config), {})
-    initialize_weights(model, 0.3)
-    write_model(folder, model, Tokenizer.build(words))
+    write_model(folder, model_of(replace(tiny_config, vocab_size=len(words))), Tokenizer.build(words))
     weights = {f"bert.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     for name in folder.iterdir():
         if name.name not in ("config.json", "vocab.txt"):

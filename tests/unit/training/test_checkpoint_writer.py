@@ -12,6 +12,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from tests.unit.small_recipes import pretraining
 
 import bertie
 from bertie.base.errors import UserError
@@ -19,21 +20,19 @@ from bertie.batches.contiguous import DocSentences
 from bertie.checkpoints.find import list_checkpoints
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.training import checkpoint_writer as rooms
 from bertie.training import trainer
 from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer
-from bertie.training.optimizers import AdamW
 from bertie.training.run_folder import RunFolder, read_metrics
-from bertie.training.schedules import LinearDecay
 
 
 @pytest.fixture(scope="module")
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    size = replace(tiny_config, vocab_size=0, hidden_dropout_prob=0.1)
-    times = {"steps": 6, "eval_every": 0, "checkpoint_every": 2, "keep_checkpoints": 9}
-    training = PretrainTraining(batch_size=4, row_tokens=128, learning_rate=1e-3, precision="fp32", **times)
-    return PretrainConfig(size, DocSentences(max_length=32), (MaskedLM(),), AdamW(), LinearDecay(), training)
+    size = replace(tiny_config, hidden_dropout_prob=0.1)
+    training = {"steps": 6, "batch_size": 4, "learning_rate": 1e-3, "row_tokens": 128, "eval_every": 0}
+    training |= {"checkpoint_every": 2, "keep_checkpoints": 9}
+    return pretraining(size, DocSentences(max_length=32), (MaskedLM(),), **training)
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(

@@ -93,7 +93,6 @@ def test_recomputation_keeps_only_the_inputs_of_further_layers(
     assert found[0][1] - found[0][0] > 10 * inputs
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("objectives", [OBJECTIVES, ELECTRA])
 def test_recomputation_gives_the_same_gradients_bit_for_bit(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, objectives: tuple[AnyObjective, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,37 +49,24 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def check(packed: torch_engine.PackedEncoder, encoder: TransformerEncoder, batch: Batch, *choices: list[int]) -> None:
+    """Compare the states of all layers, and the last ones of chosen rows."""
+    found, expected = packed(batch, all_layers=True), encoder(batch, all_layers=True)
+    assert found.layers is not None
+    torch.testing.assert_close(found.layers, expected.layers, atol=2e-5, rtol=1e-4)
+    for rows in map(torch.tensor, choices):
+        torch.testing.assert_close(packed(batch, rows).last, expected.last[rows], atol=2e-5, rtol=1e-4)
+    assert float(expected.last.std()) > 0.1
+
+
 @pytest.mark.parametrize("variant", list(VARIANTS))
 @torch.inference_mode()
 def test_fp32_equals_the_encoder(variant: str, tiny_config: TransformerConfig) -> None:
-    encoder = encoder_of(replace(tiny_config, **VARIANTS[variant]))
-    packed = torch_engine.fp32(encoder)
-    batch = batch_of(7, 30, 30, 30, 12, 1, 63)
-    expected = encoder(batch, all_layers=True)
-    found = packed(batch, all_layers=True)
-    assert found.layers is not None
-    assert expected.layers is not None
-    for ours, theirs in zip(found.layers, expected.layers, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
-    assert float(expected.last.std()) > 0.1
-    for rows in (
-        batch.ragged.cu_seqlens[:-1],
-        torch.tensor([0, 3, 6, 8, 9, 10, 172]),
-        torch.tensor([40]),
-        torch.arange(173),
-    ):
-        torch.testing.assert_close(packed(batch, rows).last, expected.last[rows], atol=2e-5, rtol=1e-4)
-
-
-@torch.inference_mode()
-def test_a_layer_may_repeat(tiny_config: TransformerConfig) -> None:
-    encoder = encoder_of(replace(tiny_config, num_hidden_groups=1))
-    packed, batch = torch_engine.fp32(encoder), batch_of(7, 30, 12)
-    expected = encoder(batch, all_layers=True)
-    for ours, theirs in zip(packed(batch, all_layers=True).layers or (), expected.layers or (), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
-    assert not torch.allclose(expected.last, expected.layers[1], atol=0.1)  # type: ignore[index]
-    assert packed.packed[0].qkv is packed.packed[1].qkv  # the memory of one
+    encoder, batch = encoder_of(replace(tiny_config, **VARIANTS[variant])), batch_of(7, 30, 30, 30, 12, 1, 63)
+    packed, firsts = torch_engine.fp32(encoder), batch.ragged.cu_seqlens[:-1].tolist()
+    check(packed, encoder, batch, firsts, [0, 3, 6, 8, 9, 10, 172], [40], [*range(173)])
+    first, second = packed.packed
+    assert (first.qkv is second.qkv) == (variant == "shared")  # the memory of one
 
 
 @torch.inference_mode()
@@ -115,11 +102,7 @@ class _Overwriting:
 def test_hidden_states_are_kept_from_products_that_overwrite(variant: str, tiny_config: TransformerConfig) -> None:
     encoder, batch = encoder_of(replace(tiny_config, **VARIANTS[variant])), batch_of(16, 32)  # no padding
     packed = torch_engine.PackedEncoder(encoder, lambda _, weights: _Overwriting(weights), torch.float32)
-    expected = encoder(batch, all_layers=True)
-    for ours, theirs in zip(packed(batch, all_layers=True).layers or (), expected.layers or (), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
-    rows = torch.tensor([0, 3, 40])
-    torch.testing.assert_close(packed(batch, rows).last, expected.last[rows], atol=2e-5, rtol=1e-4)
+    check(packed, encoder, batch, [0, 3, 40])
 
 
 def test_rows_have_few_sizes() -> None:
@@ -240,20 +223,14 @@ def test_several_threads_get_the_results_of_one(engine: Any, pretrained: Path, s
     model = bertie.load(pretrained, threads=1, engine=engine)
     parts = [small_texts[i::4][:25] for i in range(4)]
     expected = [model.embed(part) for part in parts]
-    found: dict[int, list[np.ndarray]] = {}
 
-    def work(number: int) -> None:
+    def work(part: list[str]) -> list[np.ndarray]:
         torch.set_num_threads(1)
-        found[number] = [model.embed(parts[number]) for _ in range(5)]
+        return [model.embed(part) for _ in range(5)]
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, vectors in enumerate(expected):
-        for each in found[number]:
-            np.testing.assert_array_equal(each, vectors)
+    with ThreadPoolExecutor(4) as pool:
+        for found, vectors in zip(pool.map(work, parts), expected, strict=True):
+            np.testing.assert_array_equal(found, [vectors] * 5)
 
 
 def test_all_that_a_model_does_works_with_the_engine(pretrained: Path, small_texts: list[str]) -> None:
