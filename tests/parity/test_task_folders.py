@@ -53,7 +53,7 @@ def require_equal(found: Verification, *parts: str) -> None:
 @pytest.mark.parametrize(
     ("task", "parts"),
     [
-        (Regress(), ["outputs of the head (regression)", 'predictions, and those of pipeline("text-classification")']),
+        (Regress(), ["outputs of the head (regression)", 'predictions of pipeline("text-classification")']),
         (Choose(), ["outputs of the head (multiple choice)"]),
         (Tag(), ["outputs of the head (tagging)", "tags of words"]),
         (Span(), ["outputs of the head (question answering)"]),

@@ -325,7 +325,7 @@ def _require_sizes(
 def _require_shape(folder: Path, name: str, tensor: Tensor, stored: Tensor | None) -> None:
     """Raise a UserError if a stored tensor has another shape than the model's, or is missing."""
     if stored is None:
-        raise UserError(f"{folder} lacks the weights {name}: restore its files")
+        raise UserError(f"{folder} lacks the weights {name}: restore the files that belong together")
     if stored.shape != tensor.shape:
         shapes = f"{name} should be {tuple(tensor.shape)} and is {tuple(stored.shape)}"
         raise UserError(f"{folder}: {shapes}: restore the files that belong together")

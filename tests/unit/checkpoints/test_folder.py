@@ -148,8 +148,7 @@ def test_a_configuration_of_another_family_is_named(folder: Path, other: str) ->
         {"n_layer": 2, "n_embd": 32, "n_head": 4} if other == "gpt2" else {"n_layers": 2, "emb_dim": 32, "n_heads": 4}
     )
     path.write_text(json.dumps(values | (sizes if other != "electra" else {}) | {"model_type": other}))
-    size = 128 if other == "electra" else 32
-    with pytest.raises(UserError, match=rf"word.weight should be \(500, {size}\), .* restore the files that belong"):
+    with pytest.raises(UserError, match=r"word.weight.*restore the files that belong"):
         read_checkpoint(folder)
 
 
@@ -164,8 +163,8 @@ def test_a_vocabulary_larger_than_the_model_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "tensor", "message"),
     [
-        ("bert.encoder.layer.0.attention.self.key.bias", None, r"layers\.0\.attention\.qkv\.bias .* has nothing"),
-        ("bert.embeddings.position_embeddings.weight", torch.zeros(60, 32), r"position\.weight .* shape \(60, 32\)"),
+        ("bert.encoder.layer.0.attention.self.key.bias", None, r"lacks the weights .*layers\.0\.attention\.qkv\.bias"),
+        ("bert.embeddings.position_embeddings.weight", torch.zeros(60, 32), r"position\.weight .* is \(60, 32\)"),
     ],
 )
 def test_a_tensor_of_the_wrong_shape_is_named(
@@ -180,9 +179,9 @@ def test_a_tensor_of_the_wrong_shape_is_named(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden_size": 1_000_000}, r"word\.weight should be \(500, 1000000\), .* has shape \(500, 32\)"),
-        ({"vocab_size": 2_000_000_000}, r"word\.weight should be \(2000000000, 32\), .* has shape \(500, 32\)"),
-        ({"num_hidden_layers": 1000}, r"layers\.2\.attention\.qkv\.weight should be \(96, 32\), .* has nothing"),
+        ({"hidden_size": 1_000_000}, r"word\.weight should be \(500, 1000000\) and is \(500, 32\)"),
+        ({"vocab_size": 2_000_000_000}, r"word\.weight should be \(2000000000, 32\) and is \(500, 32\)"),
+        ({"num_hidden_layers": 1000}, r"lacks the weights .*layers\.2\.attention\.qkv\.weight"),
     ],
 )
 @pytest.mark.usefixtures("little_memory")
@@ -191,7 +190,7 @@ def test_sizes_are_compared_before_memory_is_allocated(folder: Path, change: dic
     (without_manifest(folder) / "config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=message) as raised:
         load_weights(pretrained((checkpoint := read_checkpoint(folder)).config), checkpoint)
-    assert str(raised.value).startswith(f"{folder}: encoder.")
+    assert str(raised.value).startswith(str(folder))
 
 
 DTYPES = ["float8_e4m3fn", "float4_e2m1fn_x2", "complex64", "int8"]

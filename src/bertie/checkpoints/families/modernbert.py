@@ -65,7 +65,9 @@ def read(values: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
         ("local_rotary_base", LOCAL, "local_rope_theta", 10_000.0),
     ):
         rope = (values.get("rope_parameters") or {}).get(kind) or {}
-        require(rope, {"rope_type": "default"})
+        require(
+            {f"rope_parameters.{key}": value for key, value in rope.items()}, {"rope_parameters.rope_type": "default"}
+        )
         known[ours] = float(rope.get("rope_theta") or values.get(old) or default)
     return known
 
