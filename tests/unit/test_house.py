@@ -297,3 +297,21 @@ def test_a_test_that_skips_names_a_need_that_is_documented() -> None:
     guide = (TESTS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     needs = {line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| needs ")}
     assert set(skip_reasons()) == needs
+
+
+def test_no_class_is_a_subclass_of_ours() -> None:
+    """Protocols say what a caller needs, dataclasses hold values. Errors, and messages of the server, are the exceptions."""
+    classes = {node.name: node for path in FILES for node in parsed(path).body if isinstance(node, ast.ClassDef)}
+
+    def bases(node: ast.ClassDef) -> set[str]:
+        return {name.id for base in node.bases for name in ast.walk(base) if isinstance(name, ast.Name)}
+
+    free = {name for name, node in classes.items() if name.endswith("Error") or "Protocol" in bases(node)}
+    broken = [
+        f"{path}:{node.lineno}: {node.name} is a subclass of {', '.join(ours)}"
+        for path in FILES
+        if room(path) != "serve"
+        for node in parsed(path).body
+        if isinstance(node, ast.ClassDef) and (ours := bases(node) & set(classes) - free - {"EncoderFacts", "Sequence"})
+    ]
+    assert not broken, "\n".join(broken)

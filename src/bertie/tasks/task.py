@@ -117,61 +117,17 @@ class TaskDefaults(Protocol):
         raise UsageError(f"aggregation_strategy is for the task tag, and the task is {self.kind}: omit it")
 
 
-class Task(TaskDefaults, Protocol):
-    """The contract of a task with fine-tuning, prediction and scoring.
-
-    Examples are always what its reader yields, without errors; sequences what `encode` returned for the examples, in the
-    same order. Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json but are not flags.
-    """
+class ReadsExamples(Protocol):
+    """How a task reads examples. `examples` are always what its reader yields, without errors."""
 
     @property
-    def kind(self) -> str:
-        """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
+    def input_form(self) -> str:
+        """How an input in memory looks, for messages: "a text"."""
         ...
 
     @property
     def paired(self) -> bool | None:
         """Whether it reads pairs of texts. None: also single ones, or something else."""
-        ...
-
-    @property
-    def text_pooling(self) -> TaskPooling | None:
-        """The vector of a text, or a pair of texts, if the head reads one. None: the head reads tokens."""
-        ...
-
-    @property
-    def unit(self) -> Unit:
-        """The unit that training shuffles and counts as one item of a batch.
-
-        "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
-        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
-        its examples with each other.
-        """
-        ...
-
-    @property
-    def facts(self) -> HeadFacts:
-        """Facts about its head for other rooms."""
-        ...
-
-    @property
-    def prediction(self) -> type:
-        """The class of its predictions."""
-        ...
-
-    @classmethod
-    def from_head(cls, head: ForeignHead) -> Self | None:
-        """Return the task that a head of another library was trained for. None if it is another task."""
-        ...
-
-    @property
-    def input_form(self) -> str:
-        """How an input in memory looks, for messages: "a text"."""
         ...
 
     @property
@@ -198,6 +154,33 @@ class Task(TaskDefaults, Protocol):
 
         Raises:
             UserError: Names the first example that cannot be scored.
+        """
+        ...
+
+
+class EncodesExamples(Protocol):
+    """How a task turns examples into sequences, and the outputs of its head into predictions.
+
+    `sequences` are always what `encode` returned for the examples, in the same order.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
+        ...
+
+    @property
+    def text_pooling(self) -> TaskPooling | None:
+        """The vector of a text, or a pair of texts, if the head reads one. None: the head reads tokens."""
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that training shuffles and counts as one item of a batch.
+
+        "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
+        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
+        its examples with each other.
         """
         ...
 
@@ -266,6 +249,10 @@ class Task(TaskDefaults, Protocol):
         """
         ...
 
+
+class ScoresPredictions(Protocol):
+    """How a task scores predictions. They belong to the examples, in the same order."""
+
     @property
     def metric(self) -> str:
         """The key of `score` that selects the best run unless the configuration names another one."""
@@ -305,6 +292,33 @@ class Task(TaskDefaults, Protocol):
         Raises:
             UserError: As `validate`.
         """
+        ...
+
+
+class Task(ReadsExamples, EncodesExamples, ScoresPredictions, TaskDefaults, Protocol):
+    """The contract of a task with fine-tuning, prediction and scoring.
+
+    Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json but are not flags.
+    """
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
+        ...
+
+    @property
+    def facts(self) -> HeadFacts:
+        """Facts about its head for other rooms."""
+        ...
+
+    @property
+    def prediction(self) -> type:
+        """The class of its predictions."""
+        ...
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        """Return the task that a head of another library was trained for. None if it is another task."""
         ...
 
 

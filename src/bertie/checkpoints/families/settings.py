@@ -86,6 +86,8 @@ class Settings:
     """bertie's names of activations, and Hugging Face's."""
     free: tuple[str, ...] = ()
     """Settings that `suits` decides. All that is not mentioned here must be as in BERT."""
+    fits_all: bool = False
+    """Whether all encoders, of any type, are in the format of the family."""
     suits: Callable[[Any], bool] = lambda _: True
     """Whether the class computes the same as an encoder whose settings are in the tables."""
     write: Callable[[Any], dict[str, Any]] = lambda _: {}
@@ -115,8 +117,9 @@ class Settings:
     def fits(self, config: Any) -> bool:
         """Return whether the class of the family computes the same as an encoder with this configuration."""
         free = {*self.keys, *self.fixed, *self.free, *["hidden_act"] * bool(self.activation)}
-        return isinstance(config, self.encoder) and (
-            all(
+        return self.fits_all or (
+            isinstance(config, self.encoder)
+            and all(
                 getattr(config, setting.name) == setting.default
                 for setting in fields(config)
                 if setting.name not in free
