@@ -270,7 +270,6 @@ CASES = {
             {"num_hidden_groups": 3},
             {"num_hidden_groups": 0},
             {"num_hidden_groups": None},
-            {"num_hidden_layers": 1_000_000_000},
             {"num_hidden_layers": None},
             {"hidden_size": None},
             {"num_hidden_layers": 18, "num_hidden_groups": 14},  # transformers rounds
