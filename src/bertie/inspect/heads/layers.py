@@ -298,6 +298,15 @@ class LayerComparison:
         return InputFindings("geometry", facts, tables, _summary(*tables))
 
 
+def inspect_layers(
+    predictor: Predictor, texts: TextFile, others: Many[str | Path] = (), seed: int = 0
+) -> InputFindings:
+    """Describe the layers of a model, and compare them with the layers of others. Arguments, errors: as in `LayerComparison`."""
+    layers = LayerComparison(predictor, texts, others, seed)
+    read_layers(predictor, texts, layers.states)
+    return layers.findings()
+
+
 def read_layers(predictor: Predictor, texts: TextFile, states: LayerStates) -> None:
     """Show the hidden states of all texts that count to the analysis."""
     for block in texts.blocks():
