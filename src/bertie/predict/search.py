@@ -18,7 +18,7 @@ from bertie.base import console
 from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.examples.texts import Example
-from bertie.examples.unlabeled import UnlabeledReader, text_blocks
+from bertie.examples.unlabeled import TextRows, UnlabeledReader, text_blocks
 from bertie.predict.embed import TextUnit, count_rows, inputs_of, rows_of
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
@@ -91,7 +91,7 @@ def search(
             if stored is None:
                 _, block = unit.block(predictor, rows)
             else:
-                block = stored[first : first + len(rows)].astype(np.float32)
+                block = _read(predictor, unit, rows, stored, first, str(vectors))
             scores = similarities(predictor.text_embedding.similarity, target, block)[0].tolist()
             for number, (row, score) in enumerate(zip(rows, scores, strict=True), first):
                 if not isinstance(row, UserError) and not isnan(score):  # a text without tokens has no vector
@@ -143,6 +143,18 @@ def _open(path: Path, texts: int, width: int) -> np.ndarray:
             f"{[texts, width]}: give the file that bertie embed wrote for them, with the same --pooling and --layers"
         )
     return stored
+
+
+def _read(
+    predictor: Predictor, unit: TextUnit, rows: TextRows, stored: np.ndarray, first: int, path: str
+) -> np.ndarray:
+    """Return the stored vectors of a block. Raises UserError if a text was not readable when the file was written."""
+    block = stored[first : first + len(rows)].astype(np.float32)
+    for number, (row, vector) in enumerate(zip(rows, block, strict=True), first + 1):
+        missing = not isinstance(row, UserError) and not np.isfinite(vector).all()
+        if missing and np.isfinite(unit.block(predictor, [row])[1]).all():
+            raise UserError(f"{path} has no vector of text {number}: run bertie embed again")
+    return block
 
 
 def _require_same(predictor: Predictor, unit: TextUnit, nearest: list[Found], stored: np.ndarray, path: str) -> None:

@@ -70,6 +70,7 @@ def test_vectors_of_other_texts_are_refused(predictor: Predictor, tmp_path: Path
     vectors = np.load(tmp_path / "x.npy")
     for changed, message in (
         (vectors[[0, 2, 1]], "the vector of text [23] is of another"),
+        (np.where([[False], [True], [False]], np.float32(np.nan), vectors), "has no vector of text 2"),
         (vectors.astype("U8"), "an array <U8"),
         (vectors.astype(complex), "an array complex128"),
     ):
