@@ -66,6 +66,18 @@ def _fsync_returns_at_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _charts_are_not_drawn() -> Iterator[None]:
+    """Do not draw the charts of reports in this process: that takes a fifth of a short run. tests/unit/base draws them."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            FigureCanvasSVG, "print_svg", lambda _, stream, **__: stream.write('<svg viewBox="0 0 9 9"></svg>')
+        )
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data beside the checkout. Tests are skipped if it is missing."""

@@ -22,6 +22,7 @@ from typing import Any
 import holding
 
 # What commands import late, here once: seconds for each that the tests start.
+import huggingface_hub.repocard_data  # noqa: F401
 import matplotlib.backends.backend_svg
 import matplotlib.figure  # noqa: F401
 import rows

@@ -5,11 +5,18 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from bertie.base.report import Page, TextSpan, _legend_columns
 
 EVIL = "<script>alert('x')</script> & \"quotes\" $x_1$"
 VOID = {"meta", "link", "br"}
+PRINT_SVG = FigureCanvasSVG.print_svg  # before conftest.py replaces it
+
+
+@pytest.fixture(autouse=True)
+def _charts_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", PRINT_SVG)
 
 
 def everything(text: str = EVIL) -> Page:
