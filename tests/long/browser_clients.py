@@ -95,7 +95,7 @@ def problems(found: dict[str, Any], wanted: np.ndarray, log: list[dict[str, Any]
         yield f"embeddings, {name}", "" if same else f"{vectors.shape}, {str(vectors)[:80]}"
     for name, status, message in (
         ("unknown model", 404, "no model has this name"),
-        ("wrong input", 422, "input is empty"),
+        ("wrong input", 422, "input: there is no text"),
         ("wrong key", 401, "give a valid key"),
     ):
         error = found[name]
