@@ -305,7 +305,11 @@ def _quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
-@pytest.fixture(params=CASES)
+SAME = {"xlm-roberta", "camembert", "xlm with languages"}
+"""Cases like others: the logits of their first head are compared in every run of the tests, all else in those of all."""
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SAME)) for name in CASES])
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
@@ -323,7 +327,12 @@ def with_padding(tokenizer: Tokenizer, pad_id: int) -> Tokenizer:
     return Tokenizer.build(entries)
 
 
-HEADS = [pytest.param(CASES[name], kind, id=f"{name}-{kind}") for name in CASES for kind in CASES[name].heads]
+GPTS = {"gpt2", "openai-gpt"}
+HEADS = [
+    pytest.param(*(CASES[name], kind), id=f"{name}-{kind}", marks=[pytest.mark.slow] * (name in SAME and number > 0))
+    for name in CASES
+    for number, kind in enumerate(CASES[name].heads)
+]
 
 
 def sequences(case: Case) -> list[Sequence]:
@@ -543,6 +552,11 @@ def test_a_model_embeds_and_fills_masks(
         assert len(model.fill_mask("The [MASK] is here.")[0]) == 5
 
 
+@pytest.mark.parametrize(
+    "case",
+    # test_a_gpt_that_is_fine_tuned_with_its_input_tokens_agrees is there for the GPTs.
+    [pytest.param(each, id=n, marks=[pytest.mark.slow] * (n in SAME | GPTS)) for n, each in CASES.items()],
+)
 def test_a_model_is_fine_tuned_and_saved_in_its_format(
     case: Case, case_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
 ) -> None:

@@ -53,7 +53,13 @@ def test_probabilities_agree_with_transformers(name: str, small_tokenizer: Token
     assert compared == 2 * len(LENGTHS)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("bert", "gpt2", "xlm with languages") else pytest.param(name, marks=pytest.mark.slow)
+        for name in FAMILIES
+    ],
+)
 def test_every_family_is_inspected_with_its_loss(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     case = FAMILIES[name]
     kind = "LMHeadModel" if name in CAUSAL else "MaskedLM"

@@ -24,7 +24,7 @@ TREES = (
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("bert", "gpt2", "modernbert") else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("bert", "gpt2") else pytest.param(name, marks=pytest.mark.slow)
         for name in FAMILIES
         if name != "deberta-v2"  # its attention cannot be shown
     ],

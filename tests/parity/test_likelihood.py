@@ -52,21 +52,19 @@ def saved(prefix: str, kind: str, values: dict[str, Any], tokenizer: Tokenizer, 
 
 
 def naive(model: Any, folder: Path, text: str, within_word: bool) -> float:
-    """Mask one token at a time, and sum its log probabilities."""
+    """Mask one token at a time, in a row of its own, and sum the log probabilities."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     encoded = tokenizer(text)
-    total = 0.0
-    for position, word in enumerate(encoded.word_ids()):
-        if word is None:
-            continue
-        ids = torch.tensor([encoded["input_ids"]])
-        for later, other in enumerate(encoded.word_ids()):
-            if later == position or (within_word and other == word and later > position):
-                ids[0, later] = tokenizer.mask_token_id
-        with torch.inference_mode():
-            log_p = model(input_ids=ids).logits[0, position].double().log_softmax(-1)
-        total += float(log_p[encoded["input_ids"][position]])
-    return total
+    ids, words = torch.tensor(encoded["input_ids"]), encoded.word_ids()
+    masked = [position for position, word in enumerate(words) if word is not None]
+    rows = ids.repeat(len(masked), 1)
+    for row, position in zip(rows, masked, strict=True):
+        for later, other in enumerate(words):
+            if later == position or (within_word and other == words[position] and later > position):
+                row[later] = tokenizer.mask_token_id
+    with torch.inference_mode():
+        log_p = model(input_ids=rows).logits[range(len(masked)), masked].double().log_softmax(-1)
+    return float(log_p.gather(1, ids[masked, None]).sum())
 
 
 @pytest.mark.parametrize("within_word", [False, True], ids=["tokens", "within words"])

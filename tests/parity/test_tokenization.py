@@ -84,7 +84,7 @@ VOCABULARIES = {
 }
 
 
-@pytest.fixture(params=VOCABULARIES)
+@pytest.fixture(scope="module", params=VOCABULARIES)
 def tokenizer(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
     vocabulary = (shared_data / "vocab" / f"{request.param}.txt").read_text(encoding="utf-8")
     return Tokenizer.build(
@@ -92,15 +92,15 @@ def tokenizer(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lines(shared_data: Path) -> list[str]:
     """Sentences in nine languages, and strings that often break programs (the Big List of Naughty Strings)."""
-    files = sorted((shared_data / "multilingual").glob("*.txt"))
-    return [line for file in files for line in file.read_text(encoding="utf-8").split("\n")]
+    files = {file: file.read_text(encoding="utf-8") for file in sorted((shared_data / "multilingual").glob("*.txt"))}
+    return [line for file, text in files.items() for line in text.split("\n")[:: 1 if file.name == "blns.txt" else 8]]
 
 
 def test_ids_agree_with_the_published_algorithm(tokenizer: Tokenizer, lines: list[str]) -> None:
-    assert len(lines) > 7000
+    assert len(lines) > 1500
     vocabulary = frozenset(tokenizer.vocabulary)
     for line, ids in zip(lines, tokenizer.encode(lines), strict=True):
         assert tokenizer.tokens(ids) == tokenize(line, vocabulary, tokenizer.lowercase), line
@@ -109,7 +109,7 @@ def test_ids_agree_with_the_published_algorithm(tokenizer: Tokenizer, lines: lis
 def test_offsets_point_at_the_text_of_each_token(tokenizer: Tokenizer, lines: list[str]) -> None:
     """The text at a token's offsets, tokenized alone, gives the token. A Korean syllable may give several tokens."""
     vocabulary = frozenset(tokenizer.vocabulary)
-    tokens, lines = 0, lines[::4]
+    tokens = 0
     for line, sequence in zip(lines, encode(tokenizer, lines, max_length=100_000), strict=True):
         inside = slice(1, -1)
         before = (0, 0)
@@ -130,7 +130,7 @@ def test_offsets_point_at_the_text_of_each_token(tokenizer: Tokenizer, lines: li
 
 
 def test_punctuation_that_is_dropped_is_that_of_the_published_algorithm(tokenizer: Tokenizer, lines: list[str]) -> None:
-    vocabulary, lines = frozenset(tokenizer.vocabulary), lines[::4]
+    vocabulary = frozenset(tokenizer.vocabulary)
     dropping = Tokenizer.build(tokenizer.vocabulary, replace(tokenizer.normalization, drop_punctuation=True))
     for line, ids in zip(lines, dropping.encode(lines), strict=True):
         kept = [word for word in words(line, tokenizer.lowercase) if not _is_punctuation(word[0])]

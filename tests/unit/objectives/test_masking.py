@@ -129,12 +129,12 @@ def test_lengths_of_spans_and_ngrams_have_the_published_distributions() -> None:
 def test_every_word_is_selected_about_equally_often(masking: Masking) -> None:
     """Long words as often as short ones. Spans start everywhere, so only the first words of a text are in fewer spans."""
     lengths = [1, 3, 1, 2] * 15
-    batch = collate([sequence([i == 0 for n in lengths for i in range(n)]) for _ in range(8)], 128)
+    batch = collate([sequence([i == 0 for n in lengths for i in range(n)]) for _ in range(24)], 128)
     words, counts = words_of(batch), np.zeros(len(batch.input_ids))
     capacity = math.ceil(0.15 * len(counts))
-    for seed in range(1500):
+    for seed in range(500):
         counts[select(masking, batch, labeling(seed), 0.15, capacity).positions] += 1
-    rates = counts.reshape(8, -1).mean(0) / 1500
+    rates = counts.reshape(24, -1).mean(0) / 500
     _, first = np.unique(words[: len(rates)], return_index=True)
     rates = rates[first[1:-1]]
     middle = slice(12, 60) if masking == "spans" else slice(3, 60)

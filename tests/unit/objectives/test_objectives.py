@@ -94,6 +94,9 @@ CASES = {
     "rtd": Recipe("mini-electra", {"rtd": {"generator_size": 0.5}}, steps=120),
     "rtd-bad-generator": Recipe("mini-electra", {"rtd": {"generator_size": 0.5}}, {"mlm": 0.0}),
 }
+# Of these, others with the same objectives are learned by heart in every run of the tests, with another choice or encoder.
+SLOW = {"mlm-sop", "mlm-alone", "words", "ngrams", "tlm-words", "mntp-words", "clm-reformer", "bilm-characters"}
+SLOW |= {"tlm", "plm-tokens", "distil-masked", "rtd"}
 
 
 def load(recipe: Recipe) -> PretrainConfig:
@@ -326,6 +329,9 @@ def learn_by_heart(case: Case, batch: Batch, targets: dict[str, Any]) -> tuple[d
     return results[0].losses, results[-1].losses
 
 
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES], indirect=True
+)
 def test_eight_sequences_are_learned_by_heart(case: Case) -> None:
     """The loss ends near the lowest possible one, which is 0 unless predictions with different labels read the same.
 
@@ -420,7 +426,7 @@ def dependencies(case: Case, kind: str) -> tuple[np.ndarray, np.ndarray]:
         those of the first sequence and one of the second. Other inputs, such as the labels of pairs, change no loss.
     """
     case, model = case.denser(), case.model(0.3).double().eval()
-    row = case.row(3, 12)
+    row = case.row(3, 9)
     batch, targets = case.label(row)
     border = row.ragged.cu_seqlens[1]
     ordinary = np.flatnonzero(~np.isin(row.input_ids, case.shards.tokenizer.special_ids))
@@ -450,7 +456,7 @@ def test_a_prediction_depends_on_the_tokens_that_it_may_see_and_on_no_other(case
 def test_a_leak_is_found(case: Case) -> None:
     """In a model that is not causal, predictions depend on their labels, and the loss falls below the lowest possible one."""
     size, objective = replace(case.size, causal=False), CausalLM(allow_bidirectional=True)
-    leaking = replace(case, size=size, objectives=(objective,))
+    leaking = replace(case, size=size, objectives=(objective,), recipe=replace(case.recipe, steps=60))
     found, expected = dependencies(leaking, "clm")
     assert found[:-1, :-1].all()
     assert not expected[:-1, :-1].all()

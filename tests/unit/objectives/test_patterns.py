@@ -164,7 +164,7 @@ def test_heads_add_orthogonal_parts_of_what_they_read(small_shards: Path) -> Non
 
 def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
     """The order of words in the synthetic text is random, except that an ending follows its word."""
-    training = {"steps": 40, "batch_size": 32, "learning_rate": 3e-3, "row_tokens": 1024, "eval_every": 0}
+    training = {"steps": 24, "batch_size": 16, "learning_rate": 3e-3, "row_tokens": 512, "eval_every": 0}
     losses = {}
     for name in ("cooccurrence", "patterns"):
         objective = MaskedLM(initialization=name)  # pyright: ignore[reportArgumentType]
@@ -185,8 +185,8 @@ def test_wide_models_begin_with_no_higher_loss(small_shards: Path, tmp_path: Pat
 
 
 def recipe_of(steps: int, optimizer: Optimizer = AdamW(), objective: MaskedLM = WITH_PATTERNS) -> PretrainConfig:
-    training = {"batch_size": 8, "learning_rate": 3e-3, "row_tokens": 128, "eval_every": 0, "checkpoint_every": 2}
-    recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), steps=steps, **training)
+    training = {"batch_size": 8, "learning_rate": 3e-3, "row_tokens": 128, "eval_every": 0, "max_eval_tokens": 1024}
+    recipe = pretraining(MODERN, DocSentences(max_length=32), (objective,), steps=steps, checkpoint_every=2, **training)
     return replace(recipe, optimizer=optimizer)
 
 
