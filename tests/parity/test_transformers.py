@@ -42,7 +42,7 @@ transformers = pytest.importorskip("transformers", reason="needs the package tra
 transformers.utils.logging.disable_progress_bar()
 OBJECTIVES = (MaskedLM(), NextSentence())
 LENGTHS = (9, 40, 3, 21)
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def read_examples(path: Path) -> list[Example]:
