@@ -117,6 +117,7 @@ def test_files_without_anything_readable_are_refused(
         inspect_relations(predictor, tmp_path / "a.conllu")
 
 
+@pytest.mark.slow
 def test_heads_of_a_real_model_know_objects_and_antecedents(minilm: Path, shared_data: Path, tmp_path: Path) -> None:
     """The whole dev set gives 74.0 % for objects (offset: 35.8 %), and GAP 74.5 % for pronouns (nearest name: 51.3 %)."""
     predictor = load(minilm)

@@ -41,7 +41,7 @@ from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
-ROWS = [("a long one: the gat gatun in the fet", "x"), ("the sh the", "y"), ("go the fet", "x")] * 4
+ROWS = [("a long one: the gat gatun in the fet", "x"), ("the sh the", "y"), ("go the fet", "x")] * 2
 
 
 def losses_of(predictor: Predictor, seed: int = 0) -> HeadLosses:

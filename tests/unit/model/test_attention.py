@@ -56,7 +56,7 @@ def formula(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) -> Tensor:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("lengths", RAGGED, ids=str)
+@pytest.mark.parametrize("lengths", RAGGED[:3], ids=str)
 def test_eager_computes_the_formula_for_each_sequence(lengths: list[int], pattern: Pattern) -> None:
     q, k, v = qkv(sum(lengths), torch.float64)
     parts = zip(*(one.split(lengths) for one in (q, k, v)), strict=True)
@@ -65,27 +65,24 @@ def test_eager_computes_the_formula_for_each_sequence(lengths: list[int], patter
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_implementations_agree_with_eager_forward_and_backward(
-    attention: Attention, lengths: list[int], dtype: torch.dtype, pattern: Pattern
+    lengths: list[int], dtype: torch.dtype, pattern: Pattern
 ) -> None:
     inputs = qkv(sum(lengths), dtype)
     weight = torch.randn(sum(lengths), 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    found, gradients = [], []
-    for attend in (attention, eager):
+    expected: list[Tensor] = []
+    for attend in (eager, *FAST):
         output = attend(AttentionInput(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern))
-        found.append(output.detach())
-        gradients.append(torch.autograd.grad((output * weight).sum(), inputs))
-    torch.testing.assert_close(found[0], found[1])
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b)
+        found = [output.detach(), *torch.autograd.grad((output * weight).sum(), inputs)]
+        expected = expected or found
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6))
 def test_implementations_agree_with_eager_for_some_query_rows(
     attention: Attention, lengths: list[tuple[int, int]]

@@ -93,7 +93,6 @@ def formula(terms: Terms, streams: tuple[Stream, ...], keys: Keys) -> Tensor:
     return torch.stack(outputs)
 
 
-@by_implementation
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("segments", [True, False])
 @pytest.mark.parametrize(
@@ -101,26 +100,28 @@ def formula(terms: Terms, streams: tuple[Stream, ...], keys: Keys) -> Tensor:
     [
         ([1], [None]),
         ([3, 1, 7, 2], [None]),
-        ([9, 17, 12, 16, 1], [[2, 0, 12, 3, 1]]),
+        ([9, 17, 12, 1], [[2, 0, 12, 1]]),
         ([4, 6], [[0, 1]]),
-        ([9, 17, 12, 16, 1], [None, [2, 0, 12, 3, 0]]),
+        ([9, 17, 1], [None, [2, 12, 0]]),
     ],
     ids=str,
 )
 def test_the_formula_is_computed_forward_and_backward(
-    attend: Attend, lengths: list[int], counts: list[Counts], ordered: bool, segments: bool
+    lengths: list[int], counts: list[Counts], ordered: bool, segments: bool
 ) -> None:
     given = case(lengths, *counts, ordered=ordered, segments=segments)
     terms = given.leaves()
-    found, expected = attend(terms, given.streams, given.keys, 0.0), formula(terms, given.streams, given.keys)
-    torch.testing.assert_close(found, expected)
-    weight = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(1))
-    gradients = (
-        torch.autograd.grad((output * weight).sum(), terms, allow_unused=True, materialize_grads=True)
-        for output in (found, expected)
-    )
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b)
+    expected = formula(terms, given.streams, given.keys)
+    weight = torch.randn(expected.shape, dtype=expected.dtype, generator=torch.Generator().manual_seed(1))
+
+    def gradients(output: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad((output * weight).sum(), terms, allow_unused=True, materialize_grads=True)
+
+    wanted = gradients(expected)
+    for attend in BOTH:
+        found = attend(terms, given.streams, given.keys, 0.0)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(gradients(found), wanted)
 
 
 @settings(max_examples=40, deadline=None)

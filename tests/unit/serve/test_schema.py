@@ -34,7 +34,7 @@ RARELY_ACCEPTED = {"images", "max_tokens", "output_dimension"}
 """Fields of which few values are accepted, so that requests with them would all be refused."""
 RARELY_RIGHT = ("/v1/models/{model}", "/v1/fill-mask", "/tei/models/{model}", "/hf", "/vllm/score", "/vllm/v1/score")
 quick = settings(
-    max_examples=25,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     database=None,
