@@ -36,12 +36,18 @@ def write_treebank(path: Path, small_texts: list[str], count: int, seed: int) ->
 @pytest.fixture(scope="module")
 def treebanks(small_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("treebanks")
-    train = write_treebank(folder / "train.conllu", small_texts, 40, 0)
+    train = write_treebank(folder / "train.conllu", small_texts, 20, 0)
     return train, write_treebank(folder / "test.conllu", small_texts[50:], 12, 1)
 
 
 def content(part: InputFindings) -> dict[str, dict[str, list[object]]]:
     return {table.name: table.plain() for table in part.tables}
+
+
+@pytest.fixture(scope="module")
+def found(predictor: Predictor, treebanks: tuple[Path, Path]) -> InputFindings:
+    torch.manual_seed(1)
+    return inspect_probes(predictor, *treebanks, epochs=1)
 
 
 def test_tables_have_both_models_all_layers_and_the_baselines(
@@ -58,15 +64,16 @@ def test_tables_have_both_models_all_layers_and_the_baselines(
     layers = [(row["model"], row["layer"]) for row in tables["structural_probe"]]
     assert layers == [*(("trained", i) for i in range(3)), (CHAIN, None), *(("untrained", i) for i in range(3))]
     assert len(tables["layer_probes"]) == 2 * 2 * 3
-    assert part.facts["train"]["sentences"] == 40
+    assert part.facts["train"]["sentences"] == 20
     assert part.facts["test"]["words"] == tables["dependency_probes"][0]["words"]
     assert part.facts["vectors"] == predictor.folder.name
     assert len(part.summary) == 5
 
 
-def test_results_depend_on_the_seed_only(predictor: Predictor, treebanks: tuple[Path, Path]) -> None:
-    torch.manual_seed(1)
-    first = content(inspect_probes(predictor, *treebanks, epochs=1))
+def test_results_depend_on_the_seed_only(
+    predictor: Predictor, treebanks: tuple[Path, Path], found: InputFindings
+) -> None:
+    first = content(found)
     torch.manual_seed(2)
     assert content(inspect_probes(predictor, *treebanks, epochs=1)) == first
     other = content(inspect_probes(predictor, *treebanks, epochs=1, seed=1))
@@ -74,12 +81,12 @@ def test_results_depend_on_the_seed_only(predictor: Predictor, treebanks: tuple[
 
 
 def test_vectors_of_another_model_are_used(
-    predictor: Predictor, treebanks: tuple[Path, Path], pretrained: Path
+    predictor: Predictor, treebanks: tuple[Path, Path], pretrained: Path, found: InputFindings
 ) -> None:
     other = load(pretrained)
     torch.manual_seed(0)
     torch.nn.init.normal_(other.model.encoder.embeddings.word.weight)  # pyright: ignore[reportArgumentType]
-    before = content(inspect_probes(predictor, *treebanks, epochs=1))
+    before = content(found)
     after = content(inspect_probes(predictor, *treebanks, epochs=1, vectors=other))
     assert after["dependency_probes"]["uas"][0] == before["dependency_probes"]["uas"][0]
     assert after["dependency_probes"]["uas"][1:3] != before["dependency_probes"]["uas"][1:3]

@@ -274,7 +274,7 @@ def test_a_pattern_needs_few_keys_for_each_block_of_queries(monkeypatch: pytest.
 def test_the_size_of_blocks_does_not_change_the_result(
     attend: Attention, dtype: torch.dtype, block: int, pattern: Pattern, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lengths = [9, 40, 20, 1, 38, 21]
+    lengths = [9, 40, 20, 1]
     inputs, bounds = [x.detach().to(dtype).requires_grad_() for x in qkv(sum(lengths))], ragged(lengths)
     expected = eager(AttentionInput(*(x.double() for x in inputs), bounds, bounds, dropout=0.0, pattern=pattern))
     monkeypatch.setattr(attention_window, "BLOCK", block)

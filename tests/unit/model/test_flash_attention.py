@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn.attention import current_flash_attention_impl
+
+from bertie.model.attention.flash_attention import use_flash_attention_3
 
 PACKAGE = """
 import torch
@@ -20,38 +23,49 @@ from torch.nn.attention import current_flash_attention_impl
 
 from bertie.model.attention.flash_attention import use_flash_attention_3
 
-torch.cuda.is_available, torch.cuda.get_device_capability = lambda: {capability} is not None, lambda: {capability}
+torch.cuda.is_available, torch.cuda.get_device_capability = lambda: True, lambda: (9, 0)
 assert current_flash_attention_impl() is None
 print(use_flash_attention_3(), current_flash_attention_impl())
 """
 
 
-def found(folder: Path, capability: tuple[int, int] | None, package: str | None) -> tuple[str, str]:
-    """Return what a process prints in which such a GPU (None: no GPU) and a package seem to be there, and its warnings."""
-    if package is not None:
-        (folder / "flash_attn_interface.py").write_text(package)
-    program = textwrap.dedent(PROGRAM).format(capability=capability)
-    (folder / "program.py").write_text(program)
-    result = subprocess.run([sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, check=True)
-    return result.stdout.strip(), result.stderr
+def asked(capability: tuple[int, int] | None, folder: Path, patch: pytest.MonkeyPatch) -> bool:
+    """Ask in this process, with the modules of a folder and as if it had such a GPU (None: no GPU)."""
+    patch.syspath_prepend(folder)
+    patch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+    patch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    found = use_flash_attention_3.__wrapped__()
+    assert current_flash_attention_impl() is None
+    return found
 
 
 def test_it_is_used_on_a_gpu_of_capability_9(tmp_path: Path) -> None:
-    assert found(tmp_path, (9, 0), PACKAGE)[0] == "True FA3"
+    """In a process of its own, whose attention is then computed by the package."""
+    (tmp_path / "flash_attn_interface.py").write_text(PACKAGE)
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True FA3"
 
 
 @pytest.mark.parametrize("capability", [(8, 0), None])
-def test_other_devices_go_without_it(capability: tuple[int, int] | None, tmp_path: Path) -> None:
-    assert found(tmp_path, capability, PACKAGE)[0] == "False None"
+def test_other_devices_go_without_it(
+    capability: tuple[int, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flash_attn_interface.py").write_text(PACKAGE)
+    assert not asked(capability, tmp_path, monkeypatch)
 
 
-def test_without_the_package_nothing_changes(tmp_path: Path) -> None:
-    printed, warnings = found(tmp_path, (9, 0), None)
-    assert printed == "False None"
-    assert "flash_attn_interface" not in warnings
+def test_without_the_package_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not asked((9, 0), tmp_path, monkeypatch)
+    assert "flash_attn_interface" not in capsys.readouterr().err
 
 
-def test_a_broken_package_is_named_and_not_used(tmp_path: Path) -> None:
-    printed, warnings = found(tmp_path, (9, 0), "import a_missing_library")
-    assert printed == "False None"
-    assert "the package flash_attn_interface cannot be used, FlashAttention 2 computes attention: " in warnings
+def test_a_broken_package_is_named_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "flash_attn_interface.py").write_text("import a_missing_library")
+    assert not asked((9, 0), tmp_path, monkeypatch)
+    warning = "the package flash_attn_interface cannot be used, FlashAttention 2 computes attention: "
+    assert warning in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_gradients_are_those_of_differences(hashed: bool) -> None:
     def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return attend(q, k, v, order, chunks, False, 0.0, shared=hashed)
 
-    assert torch.autograd.gradcheck(compute, inputs)
+    assert torch.autograd.gradcheck(compute, inputs, fast_mode=True)  # in random directions
 
 
 def test_a_token_is_in_the_bucket_of_the_nearest_direction() -> None:

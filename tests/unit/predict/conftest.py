@@ -11,8 +11,8 @@ import torch
 import bertie
 from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
+from bertie.predict import embed, search
 from bertie.predict.predictor import Predictor
-from bertie.tasks.inference import SEQUENCES_AT_ONCE
 
 sys.path.insert(0, str(Path(__file__).parent))  # for engine_inputs.py
 LogP = Callable[[Predictor, list[int]], np.ndarray]
@@ -52,6 +52,8 @@ def log_p() -> LogP:
 
 
 @pytest.fixture
-def texts(small_texts: list[str]) -> list[str]:
+def texts(small_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """More texts than one block holds, all different."""
-    return [f"{text[:30]} {i}" for i, text in enumerate((small_texts * 3)[: SEQUENCES_AT_ONCE + 76])]
+    for module in (embed, search):
+        monkeypatch.setattr(module, "SEQUENCES_AT_ONCE", 100)
+    return [f"{text[:30]} {i}" for i, text in enumerate(small_texts[:176])]

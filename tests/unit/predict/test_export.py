@@ -8,6 +8,7 @@ import multiprocessing
 import shutil
 import signal
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,18 @@ def survives_a_signal() -> bool:
     return child.exitcode == 0
 
 
+@pytest.mark.parametrize("engine", ["openvino", "onnx"])
+def test_an_engine_gives_the_vectors_of_the_model(engine: Any, one_layer: Path, small_texts: list[str]) -> None:
+    library(engine)
+    plain, fast = bertie.load(one_layer, threads=1), bertie.load(one_layer, threads=1, engine=engine)
+    texts = [text[:length] for text, length in zip(small_texts, np.resize([9, 40, 200, 41], 60), strict=False)]
+    expected = plain.embed(texts)
+    np.testing.assert_allclose(fast.embed(texts), expected, atol=1e-5)
+    with ThreadPoolExecutor(3) as pool:
+        for vectors in pool.map(lambda _: fast.embed(texts), range(3)):
+            np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
 @needs_int8
 @pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
 def test_int8_is_scored_and_loads_again(target: ExportTarget, classifier: tuple[Path, Path], tmp_path: Path) -> None:
@@ -247,7 +260,7 @@ def test_a_pre_trained_model_keeps_its_heads(one_layer: Path, tmp_path: Path) ->
     assert [each.token for each in ours[0]] == [each.token for each in theirs[0]]
 
 
-@pytest.mark.parametrize("kind", ["tag", "span"])
+@pytest.mark.parametrize("kind", [pytest.param("tag", marks=pytest.mark.slow), "span"])
 def test_other_heads_are_exported(kind: str, sentences: list[str], one_layer: Path, tmp_path: Path) -> None:
     library("onnx")
     words = [sentence.split() for sentence in sentences[:16]]

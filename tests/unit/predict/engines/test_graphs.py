@@ -1,11 +1,9 @@
-"""OpenVINO and ONNX Runtime compute what the encoder computes; padded grids hold next to no padding."""
+"""The graph of OpenVINO and ONNX Runtime computes what the encoder computes; padded grids hold next to no padding."""
 
 from __future__ import annotations
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -13,7 +11,6 @@ import pytest
 import torch
 from engine_inputs import MODERN, batch_of, encoder_of
 
-import bertie
 from bertie.base.errors import UsageError, UserError
 from bertie.inspect.attention import require_transformer
 from bertie.model.config import TransformerConfig
@@ -107,21 +104,6 @@ def test_grids_are_bounded() -> None:
     assert list(grids.groups(np.array([5000, 10, 10]))) == [slice(0, 1), slice(1, 3)]
     assert list(grids.groups(np.array([10, 30, 10]))) == [slice(0, 1), slice(1, 2), slice(2, 3)]
     assert all(own.stop - own.start <= 32 for own in grids.groups(np.full(100, 64)))
-
-
-@pytest.mark.parametrize("engine", ["openvino", "onnx"])
-def test_an_engine_gives_the_vectors_of_the_model(engine: Any, pretrained: Path, small_texts: list[str]) -> None:
-    if engine == "onnx":
-        pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")
-    else:
-        pytest.importorskip("openvino", reason="needs the package openvino")
-    plain, fast = bertie.load(pretrained, threads=1), bertie.load(pretrained, threads=1, engine=engine)
-    texts = [text[:length] for text, length in zip(small_texts, np.resize([9, 40, 200, 41], 60), strict=False)]
-    expected = plain.embed(texts)
-    np.testing.assert_allclose(fast.embed(texts), expected, atol=1e-5)
-    with ThreadPoolExecutor(3) as pool:
-        for vectors in pool.map(lambda _: fast.embed(texts), range(3)):
-            np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 def test_other_encoders_are_refused() -> None:
