@@ -182,11 +182,11 @@ def test_numbers_outside_the_range_of_float16_are_refused(tmp_path: Path) -> Non
 def test_memory_does_not_grow_with_the_file(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embed_module, "SEQUENCES_AT_ONCE", 64)
+    monkeypatch.setattr(embed_module, "SEQUENCES_AT_ONCE", 256)
     peaks = []
     for times in (1, 2, 8):  # the first imports what it needs
         source = tmp_path / f"{times}.txt"
-        source.write_text("".join(f"the ka du {i}\n" for i in range(64 * times)))
+        source.write_text("".join(f"the ka du {i}\n" for i in range(256 * times)))
         for unit in (TextUnit(), WordUnit()):
             tracemalloc.start()
             embed(predictor, source, tmp_path / f"{type(unit).__name__}{times}.npy", unit)
