@@ -93,7 +93,8 @@ def formula(terms: Terms, streams: tuple[Stream, ...], keys: Keys) -> Tensor:
     return torch.stack(outputs)
 
 
-@pytest.mark.parametrize(("ordered", "segments"), [(True, True), (False, False)])
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("segments", [True, False])
 @pytest.mark.parametrize(
     ("lengths", "counts"),
     [
