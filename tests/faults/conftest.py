@@ -26,11 +26,11 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[killing.Nurser
 
 @pytest.fixture(scope="session")
 def shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of so little text that an epoch has about seven steps."""
+    """Shards of so little text that an epoch has about five steps."""
     from bertie.corpus.prepare import prepare
 
     folder = tmp_path_factory.mktemp("few")
-    lines = [json.dumps({"text": text}) + "\n" for text in small_texts[:40]]
+    lines = [json.dumps({"text": text}) + "\n" for text in small_texts[:24]]
     (folder / "text.jsonl").write_text("".join(lines))
     prepare([folder / "text.jsonl"], small_tokenizer, folder / "shards", eval_share=0.2)
     return folder / "shards"
@@ -46,9 +46,9 @@ def undisturbed(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest
 
 @pytest.fixture(scope="session")
 def halfway(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run, killed after step 12. Copy it, and resume the copy with `pretrain_command`."""
+    """The same run, killed after step 9. Copy it, and resume the copy with `pretrain_command`."""
     run = tmp_path_factory.mktemp("halfway") / "run"
-    nursery.die(killing.pretrain_command(shards, run), "die_after_step", 12)
+    nursery.die(killing.pretrain_command(shards, run), "die_after_step", 9)
     return run
 
 

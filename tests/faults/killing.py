@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-STEPS = 18  # of the pre-training that most tests disturb: more than two epochs
+STEPS = 12  # of the pre-training that most tests disturb: more than two epochs
 TIMING = (
     "seconds",
     "tokens_per_second",
@@ -30,9 +30,10 @@ TIMING = (
 OF_EVALUATIONS = ("evaluation_pending", "eval_step", "eval_loss", "eval_set", "best_step", "best_loss", "best_eval_set")
 OF_EVALUATIONS += ("evaluations_without_improvement",)
 TINY = (
-    "--model.hidden-size 32 --model.num-attention-heads 2 --model.intermediate-size 64 --model.hidden-dropout-prob 0.1 "
-    "--layout.max-length 32 --training.batch-size 16 --training.row-tokens 256 --training.max-eval-tokens 600 "
-    "--training.eval-every 5 --training.checkpoint-every 3 --training.precision fp32 --threads 1"
+    "--model.num-hidden-layers 1 --model.hidden-size 32 --model.num-attention-heads 2 --model.intermediate-size 64 "
+    "--model.hidden-dropout-prob 0.1 --layout.max-length 32 --training.batch-size 16 --training.row-tokens 256 "
+    "--training.max-eval-tokens 600 --training.eval-every 5 --training.checkpoint-every 3 --training.precision fp32 "
+    "--threads 1"
 )
 
 

@@ -47,14 +47,15 @@ def command(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory
     for number in range(20):
         rows = [{"text": f"{text} {number}."} for text in small_texts[number * 20 : number * 20 + 40]]
         (folder / "texts" / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ["--tokenizer", str(folder / "tokenizer"), "--eval-share", "0.1", "--workers", "2"]
+    flags = ["--tokenizer", str(folder / "tokenizer"), "--eval-share", "0.1"]
     return ["prepare", str(folder / "texts"), *flags]
 
 
 def child(command: list[str], out: Path, largest: int = 0, point: Point = NOWHERE) -> subprocess.Popen[str]:
-    """It waits for a signal at the point: the file `held` beside `out` says so."""
+    """It waits for a signal at the point: the file `held` beside `out` says so. Processes take longer to start than to work."""
     place = [str(Path(__file__).parent), str(out.with_name("held")), *map(str, point)]
-    words = [sys.executable, "-c", CHILD, str(largest), *place, *command, "--out", str(out)]
+    workers = "2" if largest or point[0] in ("read", "find duplicates", "encode") else "1"
+    words = [sys.executable, "-c", CHILD, str(largest), *place, *command, "--workers", workers, "--out", str(out)]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, encoding="utf-8")
 
 

@@ -27,7 +27,7 @@ from killing import (
 )
 from rows import wrong_rows
 
-STATE = "checkpoints/step-00000012"
+STATE = "checkpoints/step-00000009"
 
 
 def records(run: Path) -> list[dict[str, Any]]:
@@ -99,13 +99,13 @@ def test_ranks_resume_exactly_and_with_another_number_up_to_rounding(
     nursery: Nursery, shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     cut = tmp_path / "cut"
-    victim = nursery.start(pretrain_command(shards, cut), ["die_after_step", 12], ranks=2)
+    victim = nursery.start(pretrain_command(shards, cut), ["die_after_step", 9], ranks=2)
     victim.wait_until(lambda: (cut / STATE).exists())
     victim.kill()
     other = shutil.copytree(cut, tmp_path / "other")
     resumed = nursery.start(pretrain_command(shards, cut), ranks=2)
     assert resumed.wait() == 0, resumed.texts
-    assert f"after step 12 of {STEPS}" in resumed.text
+    assert f"after step 9 of {STEPS}" in resumed.text
     assert differences(cut, whole) == []
     assert nursery.run(pretrain_command(shards, other))[0] == 0
     assert_close(records(other), records(whole))
@@ -233,12 +233,12 @@ def test_a_run_of_another_machine_is_not_begun_again(
 def test_the_folder_of_rank_0_counts(nursery: Nursery, shards: Path, whole: Path, tmp_path: Path) -> None:
     """Others need none, and a rank with older checkpoints does no harm."""
     run, older = shutil.copytree(whole, tmp_path / "run"), shutil.copytree(whole, tmp_path / "older")
-    for place, steps in ((run, (STEPS,)), (older, (STEPS, 15))):
+    for place, steps in ((run, (STEPS,)), (older, (STEPS, 9))):
         for name in ("manifest.json", *(f"checkpoints/step-{step:08d}" for step in steps)):
             remove(place / name)
     resumed = nursery.start(pretrain_command(shards, run), ["with_flags", 1, "--out", str(older)], ranks=2)
     assert resumed.wait() == 0, resumed.texts
-    assert f"after step 15 of {STEPS}" in resumed.text
+    assert f"after step 9 of {STEPS}" in resumed.text
     assert differences(run, whole) == []
 
 
@@ -259,7 +259,8 @@ def uneven(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finetune(examples: Path, model: Path, out: Path) -> list[str]:
     """Without dropout, whose masks depend on the micro-batches."""
     flags = ["--hidden-dropout-prob", "0", "--attention-probs-dropout-prob", "0", "--head-dropout-prob", "0"]
-    return [*finetune_command(examples, model, out), *flags, "--training.learning-rate", "1e-3"]
+    flags += ["--training.learning-rate", "1e-3", "--training.epochs", "2"]
+    return [*finetune_command(examples, model, out), *flags]
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +297,7 @@ def test_ranks_fine_tune_as_one_process_does(
     other = shutil.copytree(cut, tmp_path / "other")
     resumed = nursery.start(finetune(uneven, pretrained, cut), ranks=3)
     assert resumed.wait() == 0, resumed.texts
-    assert "after step 6 of 15" in resumed.text
+    assert "after step 6 of 10" in resumed.text
     assert differences(cut, run) == []
     assert nursery.run(finetune(uneven, pretrained, other))[0] == 0
     assert_close(records(other), records(tuned))
@@ -330,7 +331,8 @@ def test_all_ranks_end_with_the_best_weights_of_before_a_kill(
 def test_ranks_fine_tune_with_dropout(nursery: Nursery, examples: Path, pretrained: Path, tmp_path: Path) -> None:
     """A second run with as many gives the same files."""
     for name in ("one", "two"):
-        assert nursery.start(finetune_command(examples, pretrained, tmp_path / name), ranks=2).wait() == 0
+        command = [*finetune_command(examples, pretrained, tmp_path / name), "--training.epochs", "1"]
+        assert nursery.start(command, ranks=2).wait() == 0
     assert differences(tmp_path / "one", tmp_path / "two") == []
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from killing import Nursery, differences, finetune_command, pretrain_command
+from killing import STEPS, Nursery, differences, finetune_command, pretrain_command
 from tests.conftest import cut, flip
 
-EARLIER, STATE = "checkpoints/step-00000009", "checkpoints/step-00000012"
+EARLIER, STATE = "checkpoints/step-00000006", "checkpoints/step-00000009"
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_fine_tuning_run_refuses_other_examples_and_other_models(
 
 
 def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, run: Path) -> None:
-    code, text = nursery.run([*pretrain_command(shards, run), "--threads", "2"], ["die_after_step", 15])
+    code, text = nursery.run([*pretrain_command(shards, run), "--threads", "2"], ["die_after_step", STEPS])
     assert (code, "resuming" in text) == (-signal.SIGKILL, True)
     assert f"warning: {run} began with 1 thread and resumes with 2" in text
 
@@ -143,7 +143,7 @@ def test_damaged_file_of_the_only_checkpoint_is_named(
     ("name", "damage"),
     [
         ("model.safetensors", flip),
-        ("training_state/counters.json", flip),
+        pytest.param("training_state/counters.json", flip, marks=pytest.mark.slow),
         ("training_state/optimizer.safetensors", cut),  # as by a copy that was interrupted
         ("manifest.json", Path.unlink),
     ],
@@ -161,8 +161,8 @@ def test_run_resumes_before_a_damaged_checkpoint(
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 0
     assert f"warning: {run / STATE / name}" in text
-    assert "after step 9 of" in text
-    aside = run / "checkpoints" / "damaged-step-00000012"
+    assert "after step 6 of" in text
+    aside = run / "checkpoints" / "damaged-step-00000009"
     assert listing(aside) == bad  # the damaged checkpoint is kept
     shutil.rmtree(aside)
     assert differences(run, undisturbed) == []
@@ -174,16 +174,16 @@ def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_deleted(
     shutil.rmtree(run / STATE)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 0
-    assert "after step 9 of" in text
+    assert "after step 6 of" in text
     assert differences(run, undisturbed) == []
 
 
 def test_copied_checkpoint_is_neither_resumed_nor_removed(nursery: Nursery, shards: Path, run: Path) -> None:
-    aside = shutil.copytree(run / "checkpoints" / "step-00000009", run / "checkpoints" / "step-00000009-best")
+    aside = shutil.copytree(run / "checkpoints" / "step-00000006", run / "checkpoints" / "step-00000006-best")
     before = listing(aside)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 0
-    assert "after step 12 of" in text
+    assert "after step 9 of" in text
     assert listing(aside) == before
 
 
@@ -241,6 +241,6 @@ def test_metrics_after_the_checkpoint_are_dropped_on_resume(
     nursery: Nursery, shards: Path, undisturbed: Path, run: Path
 ) -> None:
     with (run / "metrics.jsonl").open("a") as file:
-        file.write('{"split": "train", "step": 13, "lo')
+        file.write('{"split": "train", "step": 10, "lo')
     assert nursery.run(pretrain_command(shards, run))[0] == 0
     assert differences(run, undisturbed) == []

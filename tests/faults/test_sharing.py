@@ -22,7 +22,7 @@ def folder(nursery: Nursery, examples: Path, pretrained: Path, tmp_path_factory:
     code, text = nursery.run(finetune_command(examples, pretrained, folder / "run"))
     assert code == 0, text
     rows = [
-        {"text": f"the {'abcdefgh'[i % 8] * (i % 5 + 1)} ship " * (1 + i % 23), "label": "xy"[i % 2]}
+        {"text": f"the {'abcdefgh'[i % 8] * (i % 5 + 1)} ship " * (23 if i % 23 == 11 else 1), "label": "xy"[i % 2]}
         for i in range(ROWS)
     ]
     for i in (0, 1024, 4000):
