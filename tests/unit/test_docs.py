@@ -309,10 +309,15 @@ def is_importable(dotted: str) -> bool:
 
 
 @functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def names_in(path: Path) -> set[str]:
     """Return every name that a file defines, imports or uses."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 found.add(name)
@@ -327,7 +332,7 @@ def owners() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in CODE:
         found.setdefault(path.stem, set()).update(names_in(path))
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef):
                 own = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
                 own |= {name.id for part in node.body for name in ast.walk(part) if isinstance(name, ast.Name)}
@@ -340,14 +345,14 @@ def owners() -> dict[str, set[str]]:
 def missing_members(text: str) -> set[str]:
     """Return the names `OWNER.member` in backticks whose owner is a class or a file of bertie that lacks the member."""
     found = {pair for pair in re.findall(r"`(\w+)\.(\w+)", text) if pair[1] != "py" and pair[0] in owners()}
-    every = set().union(*owners().values())
+    every = set().union(*owners().values()) if found else set()
     return {
         f"{owner}.{name}" for owner, name in found if name not in (owners()[owner] if owner[0].isupper() else every)
     }
 
 
 def docstrings(path: Path) -> str:
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    nodes = ast.walk(tree(path))
     texts = (node.value.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     return "\n".join(text for text in texts if isinstance(text, str))
 
@@ -363,9 +368,12 @@ def test_files_and_names_in_the_pages_exist() -> Iterator[str]:
 
 @lists_problems
 def test_constants_in_the_guides_exist() -> Iterator[str]:
-    code = set().union(*(names_in(path) for path in (*CODE, *sorted((ROOT / "tests").rglob("*.py")))))
+    named = {page: {*re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))} for page in GUIDES}
+    spelled = re.compile("|".join(set().union(*named.values())))
+    files = (path for path in (*CODE, *(ROOT / "tests").rglob("*.py")) if spelled.search(path.read_text("utf-8")))
+    code = set().union(*map(names_in, files))
     for page in GUIDES:
-        yield from missing(page, {*re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))} - code)
+        yield from missing(page, named[page] - code)
 
 
 @lists_problems
@@ -379,7 +387,7 @@ def test_files_and_names_in_docstrings_exist() -> Iterator[str]:
 def test_a_room_names_all_of_its_files() -> Iterator[str]:
     """The table VERBS names the files of the commands."""
     for room in ROOMS:
-        text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+        text = ast.get_docstring(tree(room)) or ""
         named = set(re.findall(r"\b(\w+)\.py\b", text)) | {
             module(verb).rpartition(".")[2] for verb in VERBS if room.parent.name == "commands"
         }
