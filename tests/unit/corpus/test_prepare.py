@@ -219,7 +219,7 @@ def many_files(tmp_path: Path) -> Path:
     folder.mkdir()
     paragraph = "The same paragraph, which is long enough to be looked for, stands in this place " * 2
     for number in range(6):
-        texts = [f"File {number}. {text}" for text in TEXTS[number * 50 : number * 50 + 50]]
+        texts = [f"File {number}. {text}" for text in TEXTS[number * 50 : number * 50 + 20]]
         corpus(folder / f"{number}.jsonl", [*texts, "Twice.", f"{paragraph}\n\nNumber {number}."])
     return folder
 
@@ -230,7 +230,9 @@ def richer(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer.build([*tokenizer.vocabulary, "\n"], NormalizerOptions(drop_punctuation=True), ["\n"])
 
 
-@pytest.mark.parametrize("kind", ["keep", "documents", "paragraphs", "richer"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("documents", "paragraphs")), "keep", "richer"]
+)
 def test_number_of_workers_does_not_change_the_bytes(
     tmp_path: Path,
     many_files: Path,
@@ -239,7 +241,7 @@ def test_number_of_workers_does_not_change_the_bytes(
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10_000)
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 4_500)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
     if kind == "richer":
         tokenizer, kind = richer, "paragraphs"
@@ -273,7 +275,7 @@ class _KilledError(BaseException):
 def test_killed_run_resumes_with_the_same_bytes(
     tmp_path: Path, many_files: Path, tokenizer: Tokenizer, stage: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10_000)
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 4_500)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
     choices = {"eval_share": 0.2, "shard_bytes": 2_000, "executor": LocalExecutor(1)}
     prepare([many_files], tokenizer, tmp_path / "undisturbed", **choices)

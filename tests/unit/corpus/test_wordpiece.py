@@ -151,14 +151,14 @@ def test_score_is_the_gain_in_log_likelihood() -> None:
 COUNTS = st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 40), min_size=1, max_size=12)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(COUNTS, st.integers(1, 4))
 def test_merges_by_frequency_follow_the_definition(counts: dict[str, int], min_frequency: int) -> None:
     vocabulary = wordpiece.train(counts, vocab_size=40, min_frequency=min_frequency)
     assert vocabulary == train_naively(counts, 40, "frequency", min_frequency)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(COUNTS, st.integers(1, 4), st.sampled_from([1, 3, 8192]))
 def test_merges_by_likelihood_follow_the_definition(
     counts: dict[str, int], min_frequency: int, candidates: int
@@ -191,7 +191,7 @@ def test_parity_with_the_library_given_the_order_of_the_alphabet(lines: list[str
 
 @pytest.mark.parametrize("criterion", ["frequency", "likelihood"])
 def test_no_word_of_the_training_text_is_unknown(lines: list[str], criterion: Criterion) -> None:
-    lines = lines[:1500]
+    lines = lines[:700]
     entries = train(lines, vocab_size=1000, criterion=criterion)
     assert len(entries) == len(set(entries)) == 1000
     tokenizer = Tokenizer.build(entries)
