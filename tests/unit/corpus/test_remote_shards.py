@@ -95,8 +95,11 @@ def contents(steps: list[StepPlan]) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("shuffle_tokens", [0, 12_000])
-@pytest.mark.parametrize("layout", [SentencePairs(max_length=64), DocSentences(max_length=24)], ids=["pairs", "doc"])
+@pytest.mark.parametrize(
+    ("layout", "shuffle_tokens"),
+    [(SentencePairs(max_length=64), 0), (DocSentences(max_length=24), 12_000)],
+    ids=["pairs", "doc"],
+)
 def test_the_steps_are_those_of_the_local_folder(bucket: Bucket, layout: Layout, shuffle_tokens: int) -> None:
     requests = iter(range(10**9))
 

@@ -45,7 +45,7 @@ def assert_same_as_tokenizer(cache: WordCache, texts: list[str]) -> None:
     assert [list(pair) for encoding in encodings for pair in encoding.offsets] == offsets.tolist()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(ODD, max_size=6), st.booleans(), st.booleans(), st.booleans())
 def test_cache_gives_the_same_ids_and_offsets(
     texts: list[str], lowercase: bool, drop_punctuation: bool, line_breaks: bool
@@ -64,7 +64,8 @@ def test_cache_on_nine_languages_and_naughty_strings(shared_data: Path, name: st
     vocabulary = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     cache = WordCache(Tokenizer.build(vocabulary, NormalizerOptions("uncased" in name)))
     for file in sorted((shared_data / "multilingual").glob("*.txt")):
-        assert_same_as_tokenizer(cache, file.read_text(encoding="utf-8").split("\n"))
+        lines = file.read_text(encoding="utf-8").split("\n")
+        assert_same_as_tokenizer(cache, lines if file.stem == "blns" else lines[::8])
 
 
 def test_cache_size_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
