@@ -107,7 +107,8 @@ class TaggedSentences:
         if file_format(path) == "txt" and not labeled:
             remedy = "Rename it to .conll for columns; pipe sentences: --input -"
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
-        return map(self._named, self._conll(path, labeled).sentences())
+        sentences = self._conll(path, labeled).sentences()
+        return map(self._named, sentences) if labeled else sentences
 
     def _conll(self, path: Path, labeled: bool) -> ConllFile:
         usual = self.data_format.has_comments

@@ -144,7 +144,7 @@ class Questions:
         if labeled and answers is None:
             remedy = "Name their column with --task.answers; an empty text or list says that there is none"
             raise UserError(f"{place}: no answers", remedy)
-        if labeled and seen.setdefault(("id", identifier), place) != place:
+        if labeled and seen.setdefault(("id", identifier), seen["number"]) != seen["number"]:
             raise UserError(f"{place}: the id {shorten(identifier)!r} is there already")
         return Question(identifier, question, context, answers, source)
 

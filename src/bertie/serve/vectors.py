@@ -53,7 +53,7 @@ async def embed(ask: Ask) -> Answered[np.ndarray]:
     return await answered(ask, model, job, _shortened, ask, model, job.results)
 
 
-async def embed_tokens(ask: Ask) -> Answered[list[np.ndarray]]:
+async def embed_tokens(ask: Ask, normalize: bool) -> Answered[list[np.ndarray]]:
     """Return the vectors of all tokens of each text, special tokens included. Errors as for `embed`."""
     model = ask.model("tokens")
 
@@ -66,7 +66,6 @@ async def embed_tokens(ask: Ask) -> Answered[list[np.ndarray]]:
         ask.call.reserve(NUMBER_BYTES * count)
 
     job = await _compute(ask, model, "tokens", check)
-    normalize = ask.normalize or model.normalizes
     return await answered(ask, model, job, lambda: [unit(rows) if normalize else rows for rows in job.results])
 
 

@@ -125,6 +125,8 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
         TaggedSentence(("EU", "rejects"), ("I-ORG", "O"), "train.txt:3"),
         TaggedSentence(("Peter",), ("I-PER",), "train.txt:6"),
     ]
+    [numbers] = Reader(TaggedSentences(names=("O", "B-PER"))).stream(write(tmp_path / "a.conll", "here 5\n"))
+    assert isinstance(numbers, TaggedSentence)  # to predict: the last column may be anything
     [first, *_] = Reader(TaggedSentences(0, 1)).read(tmp_path / "train.txt")
     assert first.tags == ("NNP", "VBZ")
     parts = valid_examples(
@@ -462,6 +464,10 @@ def test_ids_may_repeat_for_prediction(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines([asked, asked]))
     assert [type(found) for found in Reader(Questions()).stream(path)] == [Question, Question]
     assert [type(found) for found in Reader(Questions()).read(path)] == [Question, UserError]
+    question = {"question": "q", "answers": [{"text": "c", "answer_start": 0}], "id": "good"}
+    paragraph = {"context": "c", "qas": [question, question]}
+    squad = write(tmp_path / "a.json", json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    assert [type(found) for found in Reader(Questions()).read(squad)] == [Question, UserError]
 
 
 def test_every_invalid_part_of_squad_json_is_an_error(tmp_path: Path) -> None:

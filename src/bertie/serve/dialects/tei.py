@@ -188,7 +188,7 @@ async def embed(call: Call, request: TeiEmbedRequest) -> list[list[float]]:
 
 async def embed_all(call: Call, request: TeiEmbedAllRequest) -> list[list[list[float]]]:
     """Return the vectors of all tokens of texts, special tokens included, without pooling."""
-    embedded = await vectors.embed_tokens(_ask(call, request, {"inputs": request.inputs}))
+    embedded = await vectors.embed_tokens(_ask(call, request, {"inputs": request.inputs}), normalize=False)
     return await call.offload(embedded.tokens, lambda: raw(map(json_numbers, embedded.results)))
 
 

@@ -224,8 +224,11 @@ async def pooling(call: Call, request: VllmPoolingRequest) -> VllmPooling:
             raise unfit("input", "give texts, as only texts have classes")
         pooled = await classified(ask)
         rows = [np.array(list(scores.probabilities.values()), np.float32) for scores in pooled.results]
+    elif request.task == "embed":
+        pooled = await embed(ask)
+        rows = pooled.results
     else:
-        pooled = await (embed if request.task == "embed" else embed_tokens)(ask)
+        pooled = await embed_tokens(ask, ask.normalize or ask.model("tokens").normalizes)
         rows = pooled.results
     data = await call.offload(pooled.tokens, _pooled, rows, request.encoding_format)
     return VllmPooling(data=data, **_listed("pool", call, pooled))

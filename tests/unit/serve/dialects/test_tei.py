@@ -55,6 +55,10 @@ def test_the_default_prompt_of_a_model_is_not_used(
             close(found, expected[0], 1e-4)
             ids = [each["id"] for each in rows(server.post("/tei/tokenize", {"inputs": "kopa", **asked}))[0]]
             assert ids == model.text_sequences(["kopa"], prompt)[0].input_ids.tolist()
+        for found, states in zip(
+            rows(server.post("/tei/embed_all", {"inputs": TEXTS})), model.hidden_states(TEXTS), strict=True
+        ):
+            close(found, states[-1])  # no vector of a text: not normalized
         refused = server.post("/tei/embed", {"inputs": "a", "normalize": False})
         assert (refused.status, "normalize:" in refused.json["error"]) == (422, True)
 
