@@ -164,7 +164,7 @@ def test_settings_of_training_survive_a_conversion(
     ours = bertie.load(families.saved(model, tmp_path / "theirs", small_tokenizer))
     source = read_checkpoint(tmp_path / "theirs")
     source.warn_of_training()
-    assert "config.json: qa_dropout 0.3: bertie has no such dropout" in capsys.readouterr().err
+    assert "config.json: qa_dropout 0.3: bertie has no separate dropout" in capsys.readouterr().err
     (tmp_path / "ours").mkdir()
     write_model(tmp_path / "ours", ours.model, ours.tokenizer, source=source)
     found = json.loads((tmp_path / "ours" / "config.json").read_text())

@@ -406,7 +406,7 @@ def test_arguments_are_utf8_in_every_locale(
     ("arguments", "words"),
     [
         (["prepare", "text.txt", "--nosuch"], "unknown argument --nosuch"),
-        (["predict", "{model}", "text"], "stdout is closed, and predictions are written there"),
+        (["predict", "{model}", "text"], "stdout, where predictions are written, is closed"),
     ],
 )
 def test_closed_stdout(classifier: Path, arguments: list[str], words: str) -> None:

@@ -121,7 +121,7 @@ def test_too_little_text_does_not_block_the_folder(tmp_path: Path, capsys: pytes
 def test_an_output_folder_inside_the_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("One document.\n\nAnother one.\n")
     assert main(["demo", "--out", str(tmp_path / "runs" / "mine"), "--corpus", str(tmp_path)]) == 2
-    assert "which is read for text" in capsys.readouterr().err
+    assert "whose files are read as text" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

@@ -45,7 +45,7 @@ def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
 def require_size(path: Path, largest: int | None = LARGEST) -> None:
     """Check that a file has at most `largest` bytes; None: any number. Raises UserError, OSError."""
     if largest is not None and path.is_file() and (size := path.stat().st_size) > largest:
-        raise UserError(f"{path} has {size:,} bytes, more than any such file: at most {largest:,} are read")
+        raise UserError(f"{path} is too large: it has {size:,} bytes, and bertie reads at most {largest:,}")
 
 
 def require_no_pointer(path: Path, start: bytes) -> None:
@@ -79,7 +79,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise RepeatedKeyError(f"the key {key[:40]!r} stands twice in an object: keep one")
+        raise RepeatedKeyError(f"the key {key[:40]!r} occurs twice in an object: keep one")
     return values
 
 
@@ -140,5 +140,5 @@ def of_kind(path: Path, value: Any, kind: type, expected: str = "") -> Any:
     if isinstance(value, kind):
         return value
     if not expected:
-        raise UserError(f"{path} is damaged: it holds no JSON {'object' if kind is dict else 'array'}")
-    raise UserError(f"{path} holds a JSON {'object' if isinstance(value, dict) else 'value'}, and must hold {expected}")
+        raise UserError(f"{path} is damaged: it is not a JSON {'object' if kind is dict else 'array'}")
+    raise UserError(f"{path} holds a JSON {'object' if isinstance(value, dict) else 'value'}, but must hold {expected}")

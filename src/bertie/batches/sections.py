@@ -38,4 +38,6 @@ def require_sections(shard_starts: np.ndarray, most: int, step_tokens: int) -> N
     """Raise UsageError if a section could not have a shard, or not a step."""
     for size, what in ((int(np.diff(shard_starts).max()), "the largest shard"), (step_tokens, "a step")):
         if most and most < size:
-            raise UsageError(f"training.shuffle_tokens is {most:,}, and {what} has {size:,}: set it to more, or to 0")
+            raise UsageError(
+                f"training.shuffle_tokens is {most:,}, but {what} has {size:,} tokens: raise it, or set it to 0"
+            )

@@ -22,8 +22,8 @@ from bertie.tokenizers.truncation import special_tokens
 class Translations:
     """A text and its translation, [CLS] A [SEP] B [SEP], or a single text, [CLS] A [SEP] (XLM: Lample & Conneau 2019).
 
-    1. With probability `translation_prob`, the texts of a document are put into random order and joined by twos. Otherwise,
-       each text is a sequence of its own. A text without a partner is a sequence of its own, too.
+    1. With probability `translation_prob`, the texts of a document are put into random order and joined in pairs.
+       Otherwise, each text is a sequence of its own. A text without a partner is a sequence of its own, too.
     2. A sequence that is too long is split into several. Each has about the same fraction of both texts and ends at a
        sentence, or at a word if the sentence is too long. So a sequence with a translation never loses one side.
 

@@ -178,7 +178,7 @@ def _require_transformer(folder: ModelFolder) -> None:
             f"{folder / MODULES} asks for {' → '.join(kinds)[:200]}, which is not supported: bertie reads Transformer → Pooling"
         )
     if first := module_paths(folder)[0].strip("./"):
-        raise UserError(f"{folder / first}/config.json is missing, the configuration of the encoder: restore it")
+        raise UserError(f"{folder / first}/config.json, the configuration of the encoder, is missing: restore it")
 
 
 def _from_hub(name: str) -> tuple[ModelFolder, Path | None]:

@@ -63,14 +63,14 @@ def require_repo(repo: str | None, public: bool = False) -> None:
 
     Args:
         repo: Name of the repository: OWNER/NAME, or NAME for one of your own. None: nothing is uploaded.
-        public: Whether everybody sees it.
+        public: Whether anyone can see it.
 
     Raises:
         UsageError: No repository can have this name, there is no token, or there is nothing to be public.
     """
     if repo is None:
         if public:
-            raise UsageError("--public says who sees a repository of the hub: give --push OWNER/NAME, too")
+            raise UsageError("--public needs a repository of the hub: add --push OWNER/NAME, or remove --public")
         return
     from huggingface_hub import get_token
     from huggingface_hub.errors import HFValidationError
@@ -80,9 +80,9 @@ def require_repo(repo: str | None, public: bool = False) -> None:
         validate_repo_id(repo)
     except HFValidationError as error:
         reason = first_line(error).rstrip(".")
-        raise UsageError(f"{repo[:100]!r} names no repository, such as me/my-bert: {reason}") from error
+        raise UsageError(f"{repo[:100]!r} is not the name of a repository, such as me/my-bert: {reason}") from error
     if get_token() is None:
-        raise UsageError("there is no token of the hub: log in with `hf auth login`, or set HF_TOKEN")
+        raise UsageError("found no token for the hub: log in with `hf auth login`, or set HF_TOKEN")
 
 
 def push(folder: Path, repo: str, public: bool = False) -> str:
@@ -91,7 +91,7 @@ def push(folder: Path, repo: str, public: bool = False) -> str:
     Args:
         folder: The folder.
         repo: As for `require_repo`.
-        public: Whether everybody sees the repository.
+        public: Whether anyone can see the repository.
 
     Returns:
         The address of the repository.
@@ -115,9 +115,11 @@ def push(folder: Path, repo: str, public: bool = False) -> str:
     except Exception as error:  # the hub's client raises errors of its own, of its HTTP library and of the system
         raise UserError(f"the upload to {repo} failed: {_reason(error)}; {remedy}") from error
     if present:
-        raise UserError(f"{repo} holds {present[0]}, and models must not mix: give another name; {remedy}")
+        raise UserError(
+            f"{repo} already holds {present[0]}, and a repository holds only one model: give another name; {remedy}"
+        )
     seen = "private: omit" if public else "public: give"
-    raise UserError(f"{repo} exists and is {seen} --public; {remedy}")
+    raise UserError(f"{repo} already exists and is {seen} --public; {remedy}")
 
 
 def _reason(error: BaseException) -> str:

@@ -143,8 +143,8 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         raise UserError(f"{where}: not a {family.model_type} configuration: {str(error)[:300]}") from error
     if not labels and (lost := [name for name in values.get("label2id") or () if not re.fullmatch(r"LABEL_\d+", name)]):
         console.warn(
-            f"{where}: label2id names {', '.join(map(str, lost))[:100]}, and id2label names no class: they are LABEL_0, LABEL_1, "
-            "… here, as in transformers (to use the names, write id2label)",
+            f"{where}: label2id names {', '.join(map(str, lost))[:100]}, but id2label names no class: bertie calls them LABEL_0, "
+            "LABEL_1, …, as transformers does (to use the names, write id2label)",
             once=True,
         )
     if len(set(labels)) < len(labels):

@@ -28,7 +28,7 @@ LANGUAGE = r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*|multilingual|code"
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Facts for the card of a model that only you know. The card lacks omitted ones."""
+    """Facts for the model card that only you know. Omitted facts are left out of the card."""
 
     license: str = ""
     """License of the model, by its identifier on the hub: apache-2.0, mit, cc-by-4.0, … Only its form is checked."""
@@ -43,7 +43,9 @@ class CardFacts:
         wrong += [("datasets", name) for name in self.datasets if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name)]
         for name, value in wrong:
             forms = {"license": "apache-2.0", "language": "en", "datasets": "nyu-mll/glue"}
-            raise UsageError(f"card.{name} is {value[:60]!r}: the hub knows no such name; one is {forms[name]}")
+            raise UsageError(
+                f"card.{name} is {value[:60]!r}: the hub does not know this name; a valid one is {forms[name]}"
+            )
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def metadata_of(folder: Path, scores: bool) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except Exception as error:  # whatever a damaged text makes a parser raise: the model does not depend on it
-        console.warn(f"{path}: its metadata cannot be read and are not kept: {first_line(error)[:200]}")
+        console.warn(f"{path}: its metadata cannot be read and is not kept: {first_line(error)[:200]}")
         return {}
     return kept
 

@@ -100,7 +100,7 @@ class Checkpoint:
                 lost.append(f"{name} {str(value)[:20]}")
         if lost:
             console.warn(
-                f"{self.folder}/config.json: {', '.join(lost)}: bertie has no such dropout of its own, and trains with "
+                f"{self.folder}/config.json: {', '.join(lost)}: bertie has no separate dropout there, and trains with "
                 "hidden_dropout_prob"
             )
 
@@ -287,8 +287,8 @@ def _require_padding(path: Path, pad_id: int, tokenizer: Tokenizer) -> None:
     entry = tokenizer.vocabulary[pad_id] if pad_id < tokenizer.size else ""
     if entry and entry != tokenizer.special.pad and not entry.startswith("[unused"):
         raise UserError(
-            f"{path}: pad_token_id {pad_id} is {entry!r:.60} in the vocabulary, and not its padding token: where it stands in a "
-            "text, the model has another position than bertie computes; restore the files that belong together"
+            f"{path}: pad_token_id {pad_id} is {entry!r:.60} in the vocabulary, not its padding token: wherever it occurs in "
+            "a text, the model's positions differ from bertie's; restore the files that belong together"
         )
 
 

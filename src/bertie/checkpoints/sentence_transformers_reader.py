@@ -222,7 +222,14 @@ def _require_cross_encoder(root: ModelFolder, general: dict[str, Any]) -> None:
         raise UserError(f"{root / MODULES} asks for {shown}, which is not supported: {REMEDY}")
     where, settings = transformer_settings(entries[0][1])
     _transformer(where, settings, "sequence-classification")
-    _value(where, settings, "do_lower_case", False, not_, "a cross-encoder of bertie reads texts as its tokenizer does")
+    _value(
+        where,
+        settings,
+        "do_lower_case",
+        False,
+        not_,
+        "bertie lowercases the texts of a cross-encoder only in its tokenizer",
+    )
 
 
 def _pooling(folder: ModelFolder) -> tuple[int | None, tuple[Pooling, ...], bool]:
@@ -315,7 +322,7 @@ def _width_after(module: VectorModule, width: int | None, folder: ModelFolder) -
         return width
     reads_width = reads[type(module)](module)
     if width is not None and reads_width != width:
-        raise UserError(f"{folder} reads vectors of width {reads_width}, and those before it have width {width}")
+        raise UserError(f"{folder} reads vectors of width {reads_width}, but the module before it gives width {width}")
     return output_width((module,), reads_width)
 
 

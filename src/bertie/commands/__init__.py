@@ -26,7 +26,7 @@ GROUPS = {
         "plan": "Find the size to pre-train in a given time.",
         "pretrain": "Pre-train a BERT on token shards.",
         "glove": "Train static GloVe vectors on token shards, as a baseline.",
-        "data inspect": "Show what is read from a file of labeled examples.",
+        "data inspect": "Show how bertie reads a file of labeled examples.",
         "finetune": "Fine-tune a BERT on labeled examples.",
         "glue": "Fine-tune a BERT on the tasks of GLUE and score them.",
         "lab": "Compare variants of pre-training on your text and tasks.",
@@ -37,7 +37,7 @@ GROUPS = {
         "predict": "Predict with a fine-tuned model, one JSON object per line.",
         "embed": "Write the vectors of texts or of their words to a file.",
         "fill-mask": "Predict the tokens or words at [MASK].",
-        "likelihood": "Score texts: how probable are they for a model?",
+        "likelihood": "Score how probable texts are under a model.",
         "minimal-pairs": "Test a model's grammar with pairs of sentences.",
         "next-sentence": "Predict whether one text follows another.",
         "similarity": "Compare texts by the cosines of their vectors.",
@@ -47,10 +47,10 @@ GROUPS = {
     "Put it into production": {
         "serve": "Serve models over HTTP.",
         "convert": "Convert a model for a faster engine or another library.",
-        "verify": "Say what a model folder is; compare it with other libraries.",
+        "verify": "Describe a model folder; compare it with other libraries.",
     },
     "Look inside a model": {
-        "inspect": "Show what its heads attend to, and which ones it needs.",
+        "inspect": "Show what heads attend to, and which heads a model needs.",
         "prune-heads": "Write a model with some heads disabled.",
     },
     "Other": {

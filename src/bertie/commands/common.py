@@ -44,7 +44,7 @@ def require_one_input(texts: list[str], path: Path | None) -> None:
 def require_stdout(what: str) -> IO[str]:
     """Return stdout. Raise UsageError if it is closed, before the work for what is written there begins."""
     if sys.stdout is None:
-        raise UsageError(f"stdout is closed, and {what} are written there: redirect it to a file")
+        raise UsageError(f"stdout, where {what} are written, is closed: redirect it to a file")
     return sys.stdout
 
 

@@ -33,7 +33,7 @@ class Args:
     whole_words: bool = False
     """Predict words of 1 to --max-pieces pieces, in place of single pieces."""
     max_pieces: int | None = None
-    """Most pieces of a word (default: 3). Needs --whole-words."""
+    """Maximum number of pieces of a word (default: 3). Needs --whole-words."""
     joint: bool = False
     """Predict all masks together, in place of each one while the others remain masks."""
     candidates: tuple[str, ...] = ()
@@ -49,14 +49,14 @@ class Args:
 
 def run(args: Args) -> JsonResult:
     searches = (args.whole_words or args.joint) and not args.candidates
-    for flag, is_idle in {
-        "--whole-words": args.whole_words and args.candidates,
-        "--max-pieces": args.max_pieces is not None and not args.whole_words,
-        "--order": args.order is not None and not searches,
-        "--beam": args.beam is not None and not searches,
+    for idle, is_idle in {
+        "--whole-words has no effect with --candidates": args.whole_words and args.candidates,
+        "--max-pieces has no effect without --whole-words": args.max_pieces is not None and not args.whole_words,
+        "--order has no effect without a search (--whole-words or --joint)": args.order is not None and not searches,
+        "--beam has no effect without a search (--whole-words or --joint)": args.beam is not None and not searches,
     }.items():
         if is_idle:
-            raise UsageError(f"{flag} has no effect here: remove it (see bertie fill-mask --help)")
+            raise UsageError(f"{idle}: remove it (see bertie fill-mask --help)")
     predictor = load(args.run, language=args.language)
     result = _result(predictor, args)
     tell_generator(predictor.model)

@@ -12,12 +12,12 @@ from bertie.predict.token_model import tell_generator
 
 @dataclass(frozen=True)
 class Args:
-    """Generate text from a model, and print it. Slow, and with a masked language model poor.
+    """Generate text from a model, and print it. Slow, and poor with a masked language model.
 
-    Masked language models are not trained to generate. bertie replaces masks after the prompt by tokens that it draws, from
-    left to right or by Gibbs sampling (Wang and Cho 2019). Every token takes a forward pass over the whole text. Causal
-    models draw the next token again and again; bertie keeps the keys and values of a Transformer-XL only, so others are
-    slow as well.
+    Masked language models are not trained to generate. bertie replaces masks after the prompt by tokens that it draws,
+    from left to right or by Gibbs sampling (Wang and Cho 2019). Every token takes a forward pass over the whole text.
+    Causal models draw the next token again and again; bertie caches keys and values only for a Transformer-XL, so other
+    models are slow as well.
     """
 
     run: Positional[str]

@@ -17,8 +17,8 @@ class Args:
     run: Positional[str]
     """Model: a run, a checkpoint folder or a hub id."""
     out: Path
-    """Output folder: inspect.html (to look at), inspect.json (the numbers) and tables/ (.parquet and .csv). Replaces an earlier
-    inspection."""
+    """Output folder: inspect.html (the report), inspect.json (the numbers) and tables/ (.parquet and .csv). Replaces an
+    earlier inspection."""
     inspection: Flat[Inspection] = Inspection()
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the language of fine-tuning, or else the first one."""
@@ -28,5 +28,5 @@ def run(args: Args) -> JsonResult:
     result = inspect_model(args.run, args.inspection, args.out, language=args.language)
     for line in result["summary"]:
         console.result(line)
-    console.info(f"to look at: {args.out / PAGE}")
+    console.info(f"report: {args.out / PAGE}")
     return result

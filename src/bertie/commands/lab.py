@@ -17,7 +17,7 @@ from bertie.lab.launchers import Work
 class Args:
     """Compare variants of pre-training: train, fine-tune and score all of them, several seeds each.
 
-    Run the same command again to resume, and after a change of the file to compute what is new.
+    Run the same command again to resume, or, after you change the file, to compute only the new steps.
     """
 
     config: Positional[str]

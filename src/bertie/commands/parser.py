@@ -38,13 +38,13 @@ def parse(verb: str, argv: list[str]) -> Any:
         return None
     if usual and usual.name and word is None:
         example = f", such as {usual.word}" * bool(usual.word)
-        raise UsageError(f"bertie {verb} lacks {usual.name}, the first argument{example}")
+        raise UsageError(f"bertie {verb} needs {usual.name} as its first argument{example}")
     overrides = command.defaults(usual.word if word is None else word) if usual else {}
     known = arguments(verb, overrides)
     try:
         parsed = _values(known, argv)
         if lacks := [a.label for a in known if a.default is REQUIRED and not a.several and a.path not in parsed]:
-            raise UsageError(f"bertie {verb} lacks {', '.join(lacks)}")
+            raise UsageError(f"bertie {verb} needs {', '.join(lacks)}")
     except UsageError as error:
         raise UsageError(f"{error} (see bertie {verb} --help)") from error
     empty = {a.path[0]: typing.get_origin(a.type)() for a in known if a.several and a.default is REQUIRED}
@@ -91,7 +91,7 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
         if argument.switch and equals:
             raise UsageError(f"{name} takes no value, found {value!r}")
         if not argument.switch and not argument.several and not words:
-            raise UsageError(f"{argument.label} lacks its value")
+            raise UsageError(f"{argument.label} needs a value")
         values[argument.path] = argument.default is not True if argument.switch else _converted(argument, words)
     for argument in known:
         if argument.positional and free:

@@ -36,9 +36,9 @@ class Args:
     """File with examples, of any size, in a format that `bertie finetune` reads; labels are not needed. -: stdin, one
     text per line; -.jsonl, -.csv or -.tsv: rows from stdin."""
     aggregation_strategy: Strategy | None = None
-    """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. first (default): the
-    first subword of a word gives its tag, as in training. average, max: of all its subwords. simple: subwords are tagged
-    and joined. none: every subword by itself."""
+    """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. first (default):
+    the first subword of a word gives its tag, as in training. average, max: all its subwords do. simple: subwords are
+    tagged and joined. none: every subword by itself."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
     how: Flat[ModelOptions] = ModelOptions()
@@ -47,7 +47,7 @@ class Args:
 def run(args: Args) -> JsonResult:
     require_one_input(args.text, args.input)
     if args.one_example and not args.text:
-        raise UsageError("--one-example applies to texts: remove it, or --input")
+        raise UsageError("--one-example applies only to texts on the command line: remove it, or remove --input")
     require_stdout("predictions")
     with shared_work(args) as share:
         model = shared(load(args.run, task=args.task, **vars(args.how)), share)

@@ -26,8 +26,8 @@ class Args:
     heads: str = ""
     """The heads to disable: LAYER.HEAD, both from 1, separated by commas, such as 2.3,4.10."""
     lowest: int = 0
-    """Disable the N least important heads instead, as `bertie inspect` measures it. The most important head of each layer is
-    kept."""
+    """Disable the N least important heads instead, as measured by `bertie inspect`. The most important head of each
+    layer is kept."""
     text: Path | None = None
     """Texts, to report the loss before and after, in a format of `bertie inspect`. --lowest needs them."""
     text_column: str = ""

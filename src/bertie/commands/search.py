@@ -24,7 +24,7 @@ class Args:
     """
 
     run: Positional[str]
-    """Model: a run, a checkpoint folder or a hub id. One that is trained for similarity finds most."""
+    """Model: a run, a checkpoint folder or a hub id. Models that were trained for similarity work best."""
     file: Positional[Path]
     """Texts of any number: .txt (one per line), .tsv, .csv, .jsonl, .parquet, or one word per line (.conllu and other
     CoNLL formats)."""

@@ -46,16 +46,16 @@ class Args:
     no_page: bool = False
     """Serve the API alone, without the page at / that tries the models in a browser."""
     dialect: DialectName | None = None
-    """The dialect that answers on paths that several have, such as POST /. Each dialect has all its paths below its base, such
-    as /tei. Without it: none answers on them."""
+    """Dialect that answers on paths that several dialects share, such as POST /; by default, none. Below its base, such
+    as /tei, each dialect has all its paths."""
     dimensions: tuple[int, ...] = ()
-    """Smaller widths of vectors that requests may ask for, too, such as 64 128: for models that were trained for them.
-    Without it: the matryoshka_dimensions in the config.json of each model."""
+    """Smaller widths of vectors that requests may also ask for, such as 64 128, for models that were trained for them.
+    By default, the matryoshka_dimensions in the config.json of each model."""
     pooling: Pooling | None = None
-    """Pooling of the token vectors into the vector of a text, for models whose files do not say it. By default what suits the
-    encoder, usually the mean."""
+    """Pooling of the token vectors into the vector of a text, for models whose files name none. By default, a pooling
+    that suits the encoder, usually the mean."""
     no_access_log: bool = False
-    """Log no requests, only what happens to the server."""
+    """Don't log requests, only events of the server."""
     limits: Flat[Limits] = Limits()
 
 
@@ -95,12 +95,14 @@ def run(args: Args) -> JsonResult:
 def _names(runs: list[str]) -> dict[str, str]:
     """Return the source of each model by its name. Raises UsageError."""
     if not runs:
-        raise UsageError("bertie serve lacks RUN, the first argument: give a run, a model folder or a hub id")
+        raise UsageError("bertie serve needs RUN as its first argument: give a run, a model folder or a hub id")
     sources: dict[str, str] = {}
     for run in runs:
         named = re.fullmatch(r"([\w.\-]+)=(.+)", run)
         name, source = named.groups() if named else (Path(run).absolute().name or run, run)
         if name in sources:
-            raise UsageError(f"two models have the name {name!r}: name them, as in {name}-2={source}")
+            raise UsageError(
+                f"two models have the name {name!r}: give one of them another name, as in {name}-2={source}"
+            )
         sources[name] = source
     return sources

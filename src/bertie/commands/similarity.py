@@ -32,9 +32,9 @@ class Args:
     input: Path | None = None
     """File with pairs of texts, of any size: .tsv, .csv, .jsonl or .parquet. Prints one JSON object per pair."""
     text: str = ""
-    """Column of the first text in the file; empty: found from the header."""
+    """Column of the first text in the file; empty: detected from the header."""
     text_pair: str = ""
-    """Column of the second text; empty: found from the header."""
+    """Column of the second text; empty: detected from the header."""
     unit: Flat[TextUnit] = TextUnit()
     how: Flat[ModelOptions] = ModelOptions()
 

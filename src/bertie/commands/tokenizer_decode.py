@@ -22,7 +22,7 @@ class Args:
 
 def run(args: Args) -> JsonResult:
     if not args.ids:
-        raise UsageError("bertie tokenizer decode lacks IDS: give at least one id after the tokenizer")
+        raise UsageError("bertie tokenizer decode needs IDS: give at least one id after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)
     text = tokenizer.decode(args.ids)
     print(text)

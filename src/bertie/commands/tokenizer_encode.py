@@ -24,7 +24,7 @@ class Args:
 
 def run(args: Args) -> JsonResult:
     if not args.text:
-        raise UsageError("bertie tokenizer encode lacks TEXT: give at least one text after the tokenizer")
+        raise UsageError("bertie tokenizer encode needs TEXT: give at least one text after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)
     sequences = encode(tokenizer, args.text, max_length=1 << 30)
     for text, sequence in zip(args.text, sequences, strict=True):

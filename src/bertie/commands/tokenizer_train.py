@@ -27,7 +27,7 @@ class Args:
     tokenizer_config.json, and vocabulary.json (coverage of the text)."""
     algorithm: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
     """BERT's WordPiece; byte-level BPE as in RoBERTa, which keeps text as it is and has no [UNK]; or a unigram vocabulary
-    as in XLM-RoBERTa, for languages that are written without blanks."""
+    as in XLM-RoBERTa, for languages that are written without spaces."""
     vocab_size: int = 30_000
     """Number of entries, special tokens included. A small text may fill fewer."""
     criterion: Literal["frequency", "likelihood"] = "frequency"
@@ -44,8 +44,8 @@ class Args:
     alphabet_limit: int = 1000
     """Number of characters to keep, most frequent first; words with other characters become [UNK]."""
     max_word_length: int = MAX_WORD_CHARACTERS
-    """Characters of the longest word, up to 1,000; longer ones become [UNK]. For scripts without blanks. A number other than
-    100 is in tokenizer.json only, which transformers reads too."""
+    """Characters of the longest word, up to 1,000; longer ones become [UNK]. For scripts without spaces. A number other
+    than 100 is in tokenizer.json only, which transformers reads too."""
     min_frequency: int = 2
     """Smallest number of occurrences of a pair of pieces to merge."""
     user_tokens: tuple[str, ...] = ()

@@ -12,12 +12,12 @@ from bertie.predict.convert.verify import Library, verify
 
 @dataclass(frozen=True)
 class Args:
-    """Say what a model folder is and what bertie and other libraries do with it. Exit code 1 if something is wrong."""
+    """Describe a model folder, and what bertie and other libraries do with it. Exit code 1 if something is wrong."""
 
     run: Positional[str]
     """Model: a run, a checkpoint folder or a hub id."""
     against: Library | None = None
-    """Library that loads the folder, too. Tokens, vectors and predictions are compared."""
+    """Library that also loads the folder, to compare tokens, vectors and predictions."""
 
 
 def run(args: Args) -> JsonResult:

@@ -53,8 +53,8 @@ class UnknownShare:
         much = max(self.words, self.characters or 0.0) >= MOST_UNKNOWN
         if much:
             console.warn(
-                f"{place}: {self}: take a vocabulary that was trained on such text (without blanks: with --max-word-length, or "
-                "--algorithm bpe, which has no [UNK])"
+                f"{place}: {self}: use a vocabulary that was trained on such text (if it has no spaces: with --max-word-length, "
+                "or with --algorithm bpe, which has no [UNK])"
             )
         return much
 
@@ -86,8 +86,8 @@ def report_unknown(tokenizer: Tokenizer, counts: Mapping[str, Any], place: str) 
 def words_of_tokens(tokenizer: Tokenizer, ids: np.ndarray, texts: np.ndarray) -> int:
     """Return the number of words of texts: those that the tokenizer splits text into before it looks for entries.
 
-    Where "▁" marks words, these are the parts between blanks, also in scripts without blanks, in which every entry counts as
-    a word for masking. 0 if the entries do not say where words start.
+    Where "▁" marks words, these are the parts between spaces, also in scripts without spaces, in which every entry
+    counts as a word for masking. 0 if the entries do not say where words start.
 
     Args:
         tokenizer: The tokenizer.

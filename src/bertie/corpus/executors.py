@@ -62,7 +62,7 @@ class LocalExecutor:
             yield from _in_order(lambda item: pool.submit(function, item).result, items, ITEMS_PER_WORKER * workers)
         except BrokenProcessPool as error:
             raise MachineError(
-                f"one of {workers} workers was killed, perhaps because memory ran out: repeat it with fewer --workers"
+                f"one of {workers} workers was killed, perhaps because memory ran out: repeat the command with fewer --workers"
             ) from error
         finally:
             pool.shutdown(kill_workers=True)  # the results of running items are not needed any more
@@ -167,7 +167,7 @@ def connect_ray(address: str, cpus: int) -> bool:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         # Without this variable, Ray gives its token only to clusters that it finds on its own.
-        advice = "if it wants a token, set RAY_AUTH_MODE=token"
+        advice = "if it requires a token, set RAY_AUTH_MODE=token"
         raise UserError(f"no Ray cluster at {address}: {reason}; {advice}") from error
     return True
 

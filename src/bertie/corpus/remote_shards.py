@@ -36,14 +36,17 @@ class ShardCache:
     """Folder for shards that --data names by a URL; without it, in the user's cache folder. The processes of a machine share
     it."""
     cache_gb: NotNegative = 0.0
-    """Most gigabytes of --cache: what was read longest ago is removed; 0: half of what it has and the disk has free."""
+    """Maximum size of --cache in gigabytes; the least recently read files go first; 0: half of its size plus the free
+    space."""
 
     __post_init__ = ranges("")
 
     def require_unused(self, data: object) -> None:
         """Raise UsageError if a cache is given for shards that need none."""
         if self != ShardCache():
-            raise UsageError(f"--cache and --cache-gb are for shards in an object store, and {data} is a folder")
+            raise UsageError(
+                f"--cache and --cache-gb are for shards in an object store, but {data} is a folder: remove them"
+            )
 
     def of(self, url: str) -> tuple[dict[str, Any], FileCache]:
         """Read the manifest of shards at a URL. Return it with the cache of their files, which has none of them yet.
@@ -58,7 +61,7 @@ class ShardCache:
 
         manifest, key = store.read_whole(MANIFEST, read)
         if not isinstance(manifest, dict):
-            raise UserError(f"{store.place}/{MANIFEST} is damaged: it holds no JSON object")
+            raise UserError(f"{store.place}/{MANIFEST} is damaged: it is not a JSON object")
         try:
             root = (self.cache or cache_folder() / "shards").expanduser().absolute()
         except RuntimeError as error:

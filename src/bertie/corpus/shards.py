@@ -103,8 +103,8 @@ class Shards:
         needed = held_out + sum(read) * min(shuffle_tokens or total, total) // total
         if needed > (limit := self.cache.limit):
             raise UsageError(
-                f"the cache {self.cache.root} may hold {limit / 1e9:.3g} GB, and {self.place} needs {needed / 1e9:.3g} GB: "
-                "raise --cache-gb, or set training.shuffle_tokens to less"
+                f"the cache {self.cache.root} may hold {limit / 1e9:.3g} GB, but {self.place} needs {needed / 1e9:.3g} GB: "
+                "raise --cache-gb, or lower training.shuffle_tokens"
             )
 
 

@@ -84,7 +84,7 @@ class CorpusStatistics:
         """Raise UserError if a set has fewer than 2 documents."""
         total = sum(split["documents"] for split in self.splits.values())
         if total == 0:
-            reason = f"all {self.empty} documents are without tokens" if self.empty else "the files hold no documents"
+            reason = f"all {self.empty} documents lack tokens" if self.empty else "the files hold no documents"
             if self.filtered:
                 reason = f"{self.filtered.total():,} documents were left out: {', '.join(self.filtered)}"
             raise UserError(f"no text to prepare: {reason}")
@@ -167,7 +167,7 @@ def corpus_page(corpus: CorpusStatistics, tokenizer: Tokenizer) -> str:
     tokens, both = max(train["tokens"], 1), train["tokens"] + evaluation["tokens"]
     per_word = f"{train['tokens'] / train['words']:.3f} tokens per word, and " if train["words"] else ""
     page.paragraph(
-        f"The training set has {per_word}{corpus.characters / max(both, 1):.2f} characters per token, blanks not counted. "
+        f"The training set has {per_word}{corpus.characters / max(both, 1):.2f} characters per token, not counting spaces. "
         f"{unknown_share(tokenizer, corpus.to_json())}. A unigram model of it (token counts plus one) has a loss of "
         f"{corpus.unigram_loss:.2f} nats on the held-out set. A model that learns more than word frequencies gets below it."
     )

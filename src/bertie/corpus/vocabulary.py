@@ -61,7 +61,8 @@ def train_tokenizer(
     Args:
         texts: .txt, .jsonl, .csv, .tsv or .parquet files, also compressed; folders, patterns, URLs, hf:DATASET.
         out: Folder to create. It must not exist. Its vocabulary.json reports how well the vocabulary covers the text.
-        algorithm: "wordpiece"; "bpe" (byte-level, as RoBERTa's); or "unigram" (as XLM-RoBERTa's), for text without blanks.
+        algorithm: "wordpiece"; "bpe" (byte-level, as RoBERTa's); or "unigram" (as XLM-RoBERTa's), for text without
+            spaces.
         vocab_size: Number of entries, special tokens included. A small text may fill fewer, which is a warning.
         normalization: How WordPiece normalizes text. Undecided accents are kept if 1 % of the words or more have some.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
@@ -136,7 +137,7 @@ def extend_tokenizer(
     reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
-    """Append words of a new domain to a vocabulary: those that most reduce the number of pieces of a text.
+    """Append words of a new domain to a vocabulary: the words that most reduce the number of pieces of a text.
 
     Existing entries keep their ids, so a model with the old vocabulary can be trained further (`pretrain --init-from`).
     A word that is [UNK] so far, because it has a character without an entry, counts as split into its characters.
@@ -177,7 +178,7 @@ def extend_tokenizer(
     new = [word for word in ranked if pieces_saved[word]][:add]
     if not new:
         raise UserError(
-            f"the vocabulary has every word that occurs {min_frequency} times (--min-frequency) or more: give more text"
+            f"the vocabulary already has every word that occurs {min_frequency} times (--min-frequency) or more: give more text"
         )
     extended = tokenizer.with_vocabulary([*tokenizer.vocabulary, *new])
     return _save(extended, out, table, {"added": len(new), "min_frequency": min_frequency})

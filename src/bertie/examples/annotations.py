@@ -61,13 +61,15 @@ def parse_span(value: Any, where: str) -> LabeledSpan:
         start, end = (next((value[key] for key in keys if key in value), None) for keys in (_STARTS, _ENDS))
         labels = value.get("labels", [next((value[name] for name in _LABELS if value.get(name) is not None), None)])
         if not isinstance(labels, list) or len(labels) != 1:
-            raise UserError(f"{where}: a span has the labels {str(labels)[:40]}, and a word has one tag: give one")
+            raise UserError(
+                f"{where}: a span has the labels {str(labels)[:40]}, but a word has one tag: give one label"
+            )
         [label], surface = labels, value.get("text", "")
     else:
         raise UserError(f"{where}: a span is [start, end, label] or an object with these keys, found {str(value)[:60]}")
     first, last = parse_position(start), parse_position(end)
     if first is None or last is None:
-        problem = f"a span starts at {start!r} and ends at {end!r}: expected numbers of characters, from 0"
+        problem = f"a span starts at {start!r} and ends at {end!r}: expected character offsets, from 0"
         raise UserError(f"{where}: {problem}")
     name = parse_label(label, "label", where)
     if name is None:
@@ -94,13 +96,15 @@ def from_spans(
     placed = sorted({span[:3]: span for span in _placed(text, spans)}.values())  # some tools repeat a span
     for span in placed:
         if span.label in ("O", form.outside):
-            raise UserError(f"{span.where}: the span {span}: {span.label} is the tag of words outside of entities")
+            raise UserError(
+                f"{span.where}: the span {span}: {span.label} is the tag of words outside entities, so it cannot label a span"
+            )
     for before, after in pairwise(placed):
         if after.start < before.end:
             how = "is nested in" if after.end <= before.end else "overlaps with"
             raise UserError(f"{after.where}: the span {after} {how} {before}: a word has one tag, so keep one of them")
         if _TAG_PAIR.fullmatch(f"{before.label} {after.label}") and not text[before.end : after.start].strip():
-            problem = f"the spans {before} and {after} are tags of words, and a span is a whole entity"
+            problem = f"the spans {before} and {after} are tags of words, but a span is a whole entity"
             raise UserError(f"{after.where}: {problem}", "Join such spans, or give tokens and tags")
     tags = [form.outside] * len(places)
     word, kind = 0, ""
@@ -115,7 +119,7 @@ def from_spans(
         for start, end in (places[first], places[word - 1]):
             if start < span.start or end > span.end:
                 problem = f"the span {span} cuts the word {shorten(text[start:end])!r} ({start}–{end})"
-                raise UserError(f"{span.where}: {problem}: move its ends to those of words")
+                raise UserError(f"{span.where}: {problem}: move its ends to the ends of words")
         follows = first > 0 and tags[first - 1] != form.outside and kind == span.label
         tags[first:word], kind = _tags_of(span, word - first, form, follows), span.label
     return TaggedSentence(tuple(text[a:b] for a, b in places), tuple(tags), source, text, places)
@@ -137,7 +141,7 @@ def _placed(text: str, spans: list[LabeledSpan]) -> list[LabeledSpan]:
             raise UserError(f"{span.where}: the span {span} is not in the text, which has {len(text):,} characters")
         if not _fits(text, span):
             covered = shorten(text[span.start : span.end])
-            raise UserError(f"{span.where}: the span {span} has another text in the document: {covered!r}")
+            raise UserError(f"{span.where}: the span {span} has a different text in the document: {covered!r}")
     return spans
 
 
@@ -151,9 +155,11 @@ def _fits(text: str, span: LabeledSpan) -> bool:
 def _tags_of(span: LabeledSpan, size: int, form: TagForm, follows: bool) -> list[str]:
     """Return the tags of a span's words. follows: whether the word before is in a span with the same label."""
     if not form.separator and not form.whole and span.label != ENTITY:
-        raise UserError(f"{span.where}: the span {span} has a label, and the tags of the model have none")
+        raise UserError(f"{span.where}: the span {span} has a label, but the model's tags have no types of entities")
     if form.scheme == "io" and follows:
-        raise UserError(f"{span.where}: the span {span} follows one with its label, and the scheme io would join them")
+        raise UserError(
+            f"{span.where}: the span {span} directly follows one with the same label: the scheme io would join them"
+        )
     places = ["B", *"I" * (size - 1)]
     if form.strict:
         places = ["S"] if size == 1 else ["B", *"I" * (size - 2), "E"]

@@ -49,7 +49,7 @@ def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentenc
         require_file(file)
         beside = file.with_suffix(".txt")
         if not beside.is_file():
-            raise UsageError(f"{file}: its text is not beside it: no file {beside.name}")
+            raise UsageError(f"{file}: its text {beside.name} is missing beside it")
         try:
             text = _decoded(beside)
             if not tagged:

@@ -52,7 +52,9 @@ def parse_cell(cell: str, name: str, place: str) -> Any:
         return value
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, tokenize.TokenError) as error:
         problem = f"{name!r} begins with a bracket and is neither JSON nor a Python list: {shorten(cell.strip())}"
-        raise UserError(f"{place}: {problem}", 'Write it as JSON, such as ["a", "b"]: NumPy does not') from error
+        raise UserError(
+            f"{place}: {problem}", 'Write it as JSON, such as ["a", "b"], which NumPy does not do'
+        ) from error
 
 
 def _require_commas(cell: str) -> None:
@@ -68,5 +70,5 @@ def _lists(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return [_lists(item) for item in (sorted(value, key=repr) if isinstance(value, set) else value)]
     if value is ...:
-        raise ValueError("a part is left out")
+        raise ValueError("elements are left out")
     return value

@@ -167,7 +167,7 @@ class Choices:
         certain = usual if zero and last else 0 if zero else 1 if last else None
         if certain is None and doubtful:
             problem = f"{doubtful}: the labels could count from 0, or name the columns of endings, from 1"
-            raise UsageError(problem, "Say --task.labels-from 0, or 1")
+            raise UsageError(problem, "Set --task.labels-from to 0 or 1")
         if certain not in (None, usual):
             shown = f"labels count from {certain}, as {zero or last} shows"
             console.info_once(f"{path or 'the examples'}: {shown} (--task.labels-from)")
@@ -205,11 +205,11 @@ class Choices:
             return label.same[0]
         if label.same and index not in label.same and stated is None and not columns.counted:
             problem = f"{name!r} is {label.text!r}, which could be the number of an ending or its text"
-            raise UserError(f"{row.place}: {problem}", "If it is the number, say --task.labels-from 0, or 1")
+            raise UserError(f"{row.place}: {problem}", "If it is the number, set --task.labels-from to 0 or 1")
         if valid or label.text.lower() in MARKERS:
             return index if valid else None
         listed = join_names(names) if label.own else f"{first} to {len(endings) - 1 + first}"
-        problem = f"{name!r} is {shorten(label.text)!r}, and the {len(endings)} endings are {listed}"
+        problem = f"{name!r} is {shorten(label.text)!r}, but the {len(endings)} endings are {listed}"
         raise UserError(f"{row.place}: {problem}")
 
 
@@ -244,12 +244,12 @@ def _find_columns(kind: Choices, names: Header, labeled: bool) -> ChoiceColumns:
     endings = list(kind.endings) or _find_endings(names)
     names.require("endings", *endings)
     if repeated := [name for name in endings if name in used]:
-        raise names.unclear(f"{repeated[0]!r} is the context, and cannot be an ending", "context", "endings")
+        raise names.unclear(f"{repeated[0]!r} is the context, so it cannot be an ending", "context", "endings")
     labels = [kind.label] if kind.label else named_columns(names, _LABELS)
     free = [name for name in labels if name not in used and name not in endings]
     if labels and not free and (kind.label or labeled):
         use = "is the context" if labels[0] in used else "holds endings"
-        raise names.unclear(f"{labels[0]!r} {use}, and cannot be the label", "context", "endings", "label")
+        raise names.unclear(f"{labels[0]!r} {use}, so it cannot be the label", "context", "endings", "label")
     if len(free) > 1 and labeled:
         raise names.unclear("more than one column could be the label", "label")
     first = _FIRST.get(tuple(name.lower() for name in (context, lead or "", *endings)))
@@ -317,7 +317,7 @@ def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> t
     if not isinstance(given, list):
         raise UserError(f"{place}: the endings must be a list of strings, found {shorten(str(given))!r}")
     if len(given) < 2:
-        raise UserError(f"{place}: {len(given)} endings to choose among, and at least 2 are needed")
+        raise UserError(f"{place}: {len(given)} endings to choose from, but at least 2 are needed")
     labels = columns if len(columns) > 1 else [first] * len(given)
     return tuple(require_string(ending, name, place) for ending, name in zip(given, labels, strict=False)), names
 

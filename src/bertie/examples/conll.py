@@ -182,7 +182,7 @@ class ConllFile:
         numbered = not is_conllu and not header and width > 1 and len(rows) > 1 and numbers >= _MOST * len(rows)
         if numbered and word == 0 > self.word:
             shown = shorten(" ".join(rows[0]))
-            raise UsageError(f"{place}: the first column has numbers, and no words: {shown!r}", _REMEDY)
+            raise UsageError(f"{place}: the first column has numbers, not words: {shown!r}", _REMEDY)
         tag = self.tag if self.tag >= 0 else tags[0] if self.tag == -1 and len(tags) == 1 else width + self.tag
         several = is_conllu or (numbered and width > word + 2) or (len(tags) > 1 and tag not in tags)
         ambiguous = self.tag == -1 and several
@@ -205,8 +205,8 @@ def _header(cells: list[str], place: str) -> tuple[list[int], list[int]] | None:
     if not words or not tags:
         return None
     if numbers := [cell for cell in cells if cell.lower().startswith(("sentence", "sent_"))]:
-        problem = f"{place}: the column {numbers[0]!r} says where sentences begin"
-        raise UsageError(f"{problem}, and an empty line does so here: write one between sentences")
+        problem = f"{place}: the column {numbers[0]!r} marks where sentences begin"
+        raise UsageError(f"{problem}, but bertie looks for empty lines: write one between sentences")
     return words, tags
 
 
@@ -217,11 +217,11 @@ def _require_tags(data: Many[list[str]], rows: Many[list[str]], word: int, place
     words, tags = (len({cells[i] for cells in rows}) for i in (word, -1))
     problem = ""
     if len(data) > 1 and all(cell[:1] == cell[-1:] == '"' and len(cell) > 1 for cells in data for cell in cells):
-        problem = "every cell is in quotes: write the file without"
+        problem = "every cell is in quotes: write the file without quotes"
     elif len(data) > 1 and any(all(mark in cell[1:-1] for cells in data for cell in cells) for mark in "/|_"):
-        problem = "there is a tag in every cell, and a line has one word and its tag here"
+        problem = "every cell has a word and its tag, but a line must have one word, and its tag in another column"
     elif like and shares[-1] < _FEW:
-        problem = f"column {like[0]} looks like tags, and the last one does not"
+        problem = f"column {like[0]} looks like tags, but the last one does not"
     elif len(rows) >= _MANY and tags > 2 * words:
         problem = f"the last column has {tags} tags in {len(rows)} lines, for {words} words"
     if problem:

@@ -118,7 +118,7 @@ def _rows_of_columns(columns: dict[Any, Any], kind: str) -> Iterable[dict[Any, A
     sizes = {name: len(column) for name, column in zip(columns, lists, strict=True)}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name!r} {size:,}" for name, size in sizes.items())
-        raise UsageError(f"the columns of a {kind} must be equally long, and have these numbers of rows: {listed}")
+        raise UsageError(f"the columns of a {kind} must be equally long, but have these numbers of rows: {listed}")
     return (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
 
 

@@ -120,7 +120,7 @@ class LabelSets:
         except UsageError:
             if not (separator := self.data_format.separator or ""):
                 raise
-            console.info(f"{path or 'the examples'}: {separator!r} stands between labels, as in the training examples")
+            console.info(f"{path or 'the examples'}: {separator!r} separates labels, as in the training examples")
         certain = None if separator == ONE else separator
         return replace(self, separator=separator, data_format=DataFormat(separator=certain))
 
@@ -135,7 +135,7 @@ class LabelSets:
             console.info_once(f"{row.place}: each of these columns is a label: {join_names(columns.labels)}")
         first = seen.setdefault("labels", columns) if columns.labels else columns
         if not self.classes and (first.each_a_label, {*first.labels}) != (columns.each_a_label, {*columns.labels}):
-            raise UsageError(f"{row.place}: its labels are in other columns than in the rows before", _REMEDY)
+            raise UsageError(f"{row.place}: its labels are not in the same columns as in earlier rows", _REMEDY)
         labels = None
         if columns.each_a_label:
             if self.classes and (missing := [name for name in self.classes if name not in columns.labels]):
@@ -154,7 +154,7 @@ class LabelSets:
         if (number := (value or "").lower()) in (*_TRUE, *_FALSE):
             return number in _TRUE
         shown = "an empty cell" if value is None else repr(shorten(value))
-        problem = f"{row.place}: the column {name!r} has {shown}, and a label has 0 or 1"
+        problem = f"{row.place}: the column {name!r} has {shown}, but a column of a label has 0 or 1"
         if self.classes:
             raise UserError(problem)
         raise UsageError(problem, _REMEDY)  # of the file: it may be no label at all
@@ -209,7 +209,7 @@ def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
 
 
 def _doubt(cell: str, place: str, separator: str) -> UsageError:
-    remedy = f"Say so with --task.separator '{separator}', or --task.separator {ONE} if a cell is one label"
+    remedy = f"If several, set --task.separator to '{separator}'; if a cell is one label, to {ONE}"
     return UsageError(f"{place}: {shorten(cell)!r} could be one label or several", remedy)
 
 
@@ -226,7 +226,7 @@ def parse_labels(
         known: All labels, if they are known.
 
     Raises:
-        UserError: A label is empty or there twice, the value has another type, or it could be one label or several.
+        UserError: A label is empty or repeated, the value has another type, or it could be one label or several.
     """
     if isinstance(value, str):
         cell = value.strip()
@@ -252,5 +252,5 @@ def parse_labels(
         raise UsageError(problem, "Write the names of a text's labels, or a column of 0 and 1 for each label")
     if len(set(labels)) < len(labels):
         [(twice, _)] = Counter(labels).most_common(1)
-        raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")
+        raise UserError(f"{place}: the label {shorten(str(twice))!r} occurs twice")
     return tuple(str(label) for label in labels)

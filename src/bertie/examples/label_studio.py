@@ -49,14 +49,14 @@ def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
         if kind == "labels":
             regions.append(region)
         elif kind.endswith("labels"):
-            raise UserError(f"{place}: {kind} are not labels of characters of a text, which are read")
+            raise UserError(f"{place}: bertie reads labels of characters in a text, not {kind}")
     return _annotated(texts, regions, place, key) | {"spans": [region.get("value") for region in regions]}
 
 
 def _objects(values: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
     objects = values.get(key) or []
     if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
-        raise UserError(f"{place}: {key!r} is no list of objects: {shorten(str(objects))}")
+        raise UserError(f"{place}: {key!r} is not a list of objects: {shorten(str(objects))}")
     return objects
 
 
@@ -66,10 +66,10 @@ def _annotated(texts: dict[str, str], regions: list[dict[str, Any]], place: str,
     named = [name for name in names if name in texts]
     shown = all(isinstance(value := region.get("value"), dict) and value.get("text") for region in regions)
     if len(names) > 1 or (named and key not in ("", *named)):
-        raise UserError(f"{place}: its regions are of {join_names(names)}: keep those of one text")
+        raise UserError(f"{place}: its regions belong to {join_names(names)}: keep the regions of one text")
     if named:
         return {_TEXT: texts[named[0]], named[0]: texts[named[0]]}
     if names and not key and not shown and len(texts) > 1:
-        problem = f"{place}: its regions are of {names[0]!r}, and the texts are {join_names(texts)}"
+        problem = f"{place}: its regions belong to {names[0]!r}, but the texts are {join_names(texts)}"
         raise UsageError(problem, "Choose with --task.tokens")
     return texts

@@ -56,8 +56,8 @@ class LabelRules:
         unknown = among(labels, self.no_label) if self.no_label else self._certain(labels, where, numbers)
         for label in () if numbers else {*labels} - {*self.classes} - unknown:
             if (whole := label.removesuffix(".0")) != label and whole in labels and parse_finite(label) is not None:
-                problem = f"{where}: the labels {whole!r} and {label!r} are one number, and would be two classes"
-                raise UserError(f"{problem}: write all in the same way")
+                problem = f"{where}: the labels {whole!r} and {label!r} are the same number, but would be two classes"
+                raise UserError(f"{problem}: write all numbers in the same way")
         return unknown
 
     def _certain(self, labels: Collection[str], where: str, numbers: bool) -> set[str]:
@@ -77,14 +77,14 @@ class LabelRules:
             examples = join_names(sorted(others)[:5])
             problem = f"{where}: the label {unclear[0]!r} could mean that the label is unknown; others are {examples}"
             kept = "--task.no-label nan if it is a score" if numbers else "name all classes with --task.labels"
-            raise UsageError(problem, f"Say --task.no-label={unclear[0]} if it is unknown, or {kept}")
+            raise UsageError(problem, f"Set --task.no-label={unclear[0]} if it does, or {kept}")
         return doubtful
 
     def require_stated(self, labels: Collection[str], where: str) -> None:
         """Raise a UsageError if the user says that a label means that it is unknown, and no label is this one."""
         meanings = {_meaning(label) for label in (*labels, "", "nan")}
         if missing := [label for label in self.no_label if _meaning(label) not in meanings]:
-            problem = f"{where}: no label is {missing[0]!r}, which task.no_label says means that it is unknown"
+            problem = f"{where}: task.no_label is {missing[0]!r}, but no label has this value"
             raise UsageError(problem, f"Its labels are {join_names(sorted(labels)[:5])}")
 
     def spellings(self, labels: Collection[str]) -> dict[str, str]:
@@ -110,7 +110,7 @@ def spelled(rules: LabelRules | None, examples: list[Any], where: str) -> list[A
     if rules is None or not (names := rules.spellings(labels)):
         return examples
     shown = first_few((f"{label} as {name}" for label, name in sorted(names.items())), len(names), ", ")
-    console.info_once(f"{where}: labels are read so: {shown}")
+    console.info_once(f"{where}: bertie reads the labels {shown}")
     return [each if isinstance(each, UserError) else each.named(names) for each in examples]
 
 
@@ -138,7 +138,7 @@ def labeled(rules: LabelRules | None, examples: list[Any], where: str, training:
     names = first_few((repr(shorten(label)) for label in sorted(unknown)), len(unknown), ", ")
     if several := [each for each in examples if len(each.gold or ()) > 1 and not unknown.isdisjoint(each.gold)]:
         problem = f"{several[0].source}: a label of {names} means that the labels are unknown"
-        raise UserError(f"{problem}, and stands beside others")
+        raise UserError(f"{problem}, so it cannot stand beside others")
     if not kept:
         raise UserError(f"{where}: every label is {names}, which means that it is unknown")
     left = f"{len(examples) - len(kept):,} of {len(examples):,} examples"
@@ -168,8 +168,8 @@ def require_one_type(seen: dict[Any, Any], label: Any, place: str) -> None:
     seen[type(label)] = seen[name] = place
     for other in ("text", "true or false", "a number"):
         if other != name and other in seen:
-            problem = f"{place}: the label {shorten(str(label))!r} is {name}, and that of {seen[other]} is {other}"
-            raise UsageError(f"{problem}: write all in the same way")
+            problem = f"{place}: the label {shorten(str(label))!r} is {name}, but the label of {seen[other]} is {other}"
+            raise UsageError(f"{problem}: write all labels in the same way")
 
 
 def _type(label: Any) -> str:

@@ -70,7 +70,7 @@ def from_tags(tagged: str, place: str) -> tuple[str, SpanPlace, SpanPlace]:
     Blanks inside of tags belong to the surroundings of the span.
 
     Raises:
-        UserError: A tag is missing or there twice, or spans are empty, nested or cross each other.
+        UserError: A tag is missing or repeated, or spans are empty, nested or cross each other.
     """
     match = _TAGGED.fullmatch(tagged)
     if match is None or match["a"] == match["b"] or any(TAG.search(part) for part in match.groups()):
@@ -109,7 +109,7 @@ def from_positions(
     """
     numbers = [number for number in map(parse_position, ends) if number is not None]
     if len(numbers) < len(ends):
-        problem = f"a position of a span is no whole number from 0: {shorten(', '.join(map(str, ends)))}"
+        problem = f"the positions of a span must be whole numbers from 0: {shorten(', '.join(map(str, ends)))}"
         raise UserError(f"{place}: {problem}")
     unit, size = "character" if isinstance(text, str) else "token", len(text)
     spans = [(start, stop + (end == "last")) for start, stop in (numbers[:2], numbers[2:])]

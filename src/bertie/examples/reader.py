@@ -39,7 +39,7 @@ _MOST_COLUMNS = 1000  # in memory, for .jsonl files where each row has other key
 
 @dataclass(frozen=True)
 class DataFormat:
-    """How to read a file, as the training file as a whole shows. None: nothing that is certain."""
+    """How to read a file, as detected from the whole training file. None: not certain."""
 
     separator: str | None = None
     """The separator of the labels of a cell."""
@@ -284,6 +284,6 @@ def rows_or_lines(kind: ExampleKind, path: Path, labeled: bool) -> Iterator[Any]
     if file_format(path) != "txt":
         return rows
     if labeled:
-        problem = "a line is a text, without labels, in .txt and stdin"
+        problem = "a line of .txt or stdin is a text without a label"
         raise UsageError(f"{path}: {problem}: give a .tsv, .csv or .jsonl")
     return convert_rows(rows, lambda row: kind.from_python(row.values["text"], row.place, row.source))

@@ -174,7 +174,7 @@ class RelationTexts:
         text = _tokens(row, columns)
         if columns.spans:
             if isinstance(text, str) and TAG.search(text):
-                problem = f"the text has tags, and {columns.spans[0]} names positions: remove one of both"
+                problem = f"the text has tags, and {columns.spans[0]} gives positions: remove one of the two"
                 raise UserError(f"{place}: {problem}")
             end = self.end
             if end == "automatic" and not isinstance(text, str):
@@ -206,7 +206,7 @@ class RelationTexts:
             if name is None:
                 raise UserError(f"{place}: the {side} span has no type", "Name both columns with --task.types")
             if self.known is not None and name not in self.known[number]:
-                problem = f"the type {shorten(name)!r} of the {side} span is none of those known"
+                problem = f"the type {shorten(name)!r} of the {side} span is not one of the known types"
                 raise UserError(f"{place}: {problem}: {join_names(sorted(self.known[number]))}")
         return example
 

@@ -181,7 +181,7 @@ def row_from_python(values: dict[Any, Any], place: str) -> Row:
     """
     for name in values:
         if not isinstance(name, str):
-            raise UserError(f"{place}: its keys must be strings, and one is {shorten(repr(name))}")
+            raise UserError(f"{place}: its keys must be strings, but one is {shorten(repr(name))}")
     cells = {name: plain(value) for name, value in values.items()}
     return Row({name: value for name, value in cells.items() if value is not None}, place, place)
 

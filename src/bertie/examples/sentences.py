@@ -102,7 +102,7 @@ class TaggedSentences:
             tasks = storage.read_json_list(path, "a list, of Label Studio's tasks or other objects")
             return label_studio_rows(tasks, path, self.tokens)
         if file_format(path) in _NOT_CONLL:
-            known = "columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
+            known = "columns between spaces or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
             raise UsageError(f"{path}: sentences are read from {known}")
         if file_format(path) == "txt" and not labeled:
             remedy = "Rename it to .conll for columns; pipe sentences: --input -"
@@ -209,9 +209,9 @@ class TaggedSentences:
 
     def _tags(self, tags: list[Any], count: int, place: str) -> tuple[str, ...]:
         if len(tags) != count:
-            raise UserError(f"{place}: {count} words and {len(tags)} tags")
+            raise UserError(f"{place}: {count} words, but {len(tags)} tags")
         if missing := [tag for tag in tags if tag in NO_TAG]:
-            raise UserError(f"{place}: the tag {missing[0]} stands for no tag, and every word needs one")
+            raise UserError(f"{place}: the tag {missing[0]} means that there is no tag, but every word needs one")
         names = tuple(str(tag) if isinstance(tag, int) else require_string(tag, "tags", place) for tag in tags)
         return self._names_of(names, place) if self.names else names
 
@@ -222,7 +222,7 @@ class TaggedSentences:
         numbers = {tag: parse_index(tag) for tag in tags if tag.isdecimal() and tag not in self.names}
         if wrong := [tag for tag, number in numbers.items() if number is None or number >= len(self.names)]:
             count = f"task.labels has {len(self.names)} names, counted from 0"
-            raise UserError(f"{place}: the tag {shorten(wrong[0])}, and {count}")
+            raise UserError(f"{place}: the tag is {shorten(wrong[0])}, but {count}")
         return tuple(self.names[numbers[tag] or 0] if tag in numbers else tag for tag in tags)
 
 
@@ -248,7 +248,7 @@ def _token_places(tokens: list[Any], text: str, place: str) -> list[TextRange]:
             ends = f"starts at {token.get('start')!r} and ends at {token.get('end')!r}"
             raise UserError(f"{place}: a token {ends}, in {len(text):,} characters, or overlaps with the one before")
         if text[start:end] != token.get("text", text[start:end]):
-            raise UserError(f"{place}: the token at {start} is {token['text']!r}, and the text has {text[start:end]!r}")
+            raise UserError(f"{place}: the token at {start} is {token['text']!r}, but the text has {text[start:end]!r}")
         if text[start:end].strip():
             places.append((start, end))
     return places

@@ -103,7 +103,7 @@ class Questions:
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         if path == STDIN:
-            problem = "a line of stdin is a text, and a question needs a context"
+            problem = "a line of stdin is a text, but a question needs a context"
             raise UsageError(f"{problem}: pipe rows, with --input -.jsonl")
         if not is_stdin(path):
             require_file(path)
@@ -145,7 +145,7 @@ class Questions:
             remedy = "Name their column with --task.answers; an empty text or list says that there is none"
             raise UserError(f"{place}: no answers", remedy)
         if labeled and seen.setdefault(("id", identifier), seen["number"]) != seen["number"]:
-            raise UserError(f"{place}: the id {shorten(identifier)!r} is there already")
+            raise UserError(f"{place}: duplicate id {shorten(identifier)!r}")
         return Question(identifier, question, context, answers, source)
 
 
@@ -170,7 +170,7 @@ def _answers_of(row: Row, name: str, context: str) -> tuple[Answer, ...] | None:
         raise UserError(f"{place}: the answer {unclear[0].text.strip()!r} could mean that there is none: {remedy}")
     if answers is not None and impossible is (answers != ()):
         said = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
-        raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {said}")
+        raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, but {said}")
     return answers and tuple((placed(answer, context) if answer.start >= 0 else None) or answer for answer in answers)
 
 
@@ -180,7 +180,7 @@ def _is_impossible(flag: Any, place: str) -> bool | None:
         return None
     value = label.lower()
     if value not in (*_TRUE, *_FALSE):
-        raise UserError(f"{place}: is_impossible is {shorten(value)!r}, and must be true or false")
+        raise UserError(f"{place}: is_impossible is {shorten(value)!r}, but must be true or false")
     return value in _TRUE
 
 
@@ -213,7 +213,7 @@ def _read_squad(path: Path) -> Iterator[Row | UserError]:
     values = storage.read_json(path, None, 'the object of SQuAD, {"data": [{"paragraphs": …}]}')
     articles = values.get("data")
     if not isinstance(articles, list):
-        raise UserError(f'{path} does not have the form of SQuAD: there is no list "data" in it')
+        raise UserError(f'{path} does not have the form of SQuAD: it has no list "data"')
     for a, article in enumerate(articles):
         paragraphs = _list_of(article, "paragraphs")
         if paragraphs is None:
@@ -242,7 +242,7 @@ def _parse_start(start: Any, place: str) -> int:
     value = "" if isinstance(start, bool) else parse_label(start, "answer_start", place)
     number = -1 if value in (None, "-1", "-1.0") else parse_position(value)
     if number is None:
-        raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
+        raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, but must be a number of characters")
     return number
 
 

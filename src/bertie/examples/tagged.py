@@ -43,7 +43,7 @@ class TaggedSentence:
         return f"{self.source.rpartition(':')[0]}:{self.lines[word]}"
 
     def characters(self) -> tuple[str, tuple[TextRange, ...]]:
-        """Return the text, and the place of each word in it. Without a text, words are joined by blanks."""
+        """Return the text, and the place of each word in it. Without a text, words are joined by spaces."""
         if self.text is not None:
             return self.text, self.places
         places, start = [], 0

@@ -162,7 +162,7 @@ class LabeledTexts:
         whole = all(label.removesuffix(".0").isdecimal() for label in certain)
         if name.lower() in CLASSES and not self.label and classes and whole:
             problem = f"the numbers of {name!r} could be classes or scores: {join_names(certain[:5])}"
-            remedy = f"If a larger one means more similar texts, say --task.label {name}"
+            remedy = f"If a larger number means more similar texts, set --task.label {name}"
             raise UsageError(f"{path or 'the examples'}: {problem}", remedy)
         return replace(self, numbers=2 * sum(map(_is_number, labels)) >= len(labels) > 0)
 
@@ -206,7 +206,7 @@ class LabeledTexts:
             written = parse_cell(text, columns.text, place)
         if isinstance(written, list):
             problem = f"{place}: {columns.text!r} is a list that was written as text, {shorten(text)}"
-            raise UsageError(problem, f"Join its words; if it is a text, say --task.text {columns.text}")
+            raise UsageError(problem, f"Join its words; if it is a text, set --task.text {columns.text}")
 
     def _require_number(self, columns: TextColumns, place: str = "") -> None:
         """Raise a UsageError if a row has one text and the training examples two, or the other way round."""
@@ -234,10 +234,10 @@ def _only_label(cell: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
     seen.setdefault(("a list of several", several := len(listed) > 1), place)
     if other := seen.get(("a list of several", not several)):
         with_several, with_one = (place, other) if several else (other, place)
-        problem = f"{with_several}: {name!r} is a list of several labels, and that of {with_one} has one"
+        problem = f"{with_several}: {name!r} is a list of several labels, but {with_one} has one label"
         raise UsageError(problem, "multi_label learns several; leave out or split such rows to learn one")
     if several:
-        problem = f"the label is a list, {shorten(str(cell))}, and a text has one label here"
+        problem = f"the label is a list, {shorten(str(cell))}, but this task has one label per text"
         raise UserError(f"{place}: {problem}: multi_label learns several")
     console.info_once(f"{name!r} is a list of one label in each row")
     return listed[0]
@@ -271,7 +271,7 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
     labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
     if kind.label:
         if kind.label in (text, pair):
-            raise names.unclear(f"{kind.label!r} is the text, and cannot be the label", "text", "label")
+            raise names.unclear(f"{kind.label!r} is the text, so it cannot be the label", "text", "label")
         if labeled:
             names.require("label", kind.label)
         labels = [kind.label] if kind.label in names else []

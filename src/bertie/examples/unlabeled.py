@@ -80,7 +80,7 @@ class UnlabeledReader:
         columns = [self.text] if self.text else named_columns(row.values, _NAMES)
         if len(columns) != 1 or columns[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
-            remedy = "Name one with --text; in Python, give the column by itself"
+            remedy = "Name one with --text; in Python, pass the column itself"
             raise UsageError(f"{problem}; its columns are: {join_names(row.values)}", remedy)
         return columns[0]
 

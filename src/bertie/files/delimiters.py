@@ -36,7 +36,7 @@ def find_delimiter(name: str, decoded: Iterator[Line]) -> tuple[str, Iterator[Li
         return ",", chain(lines, decoded)
     if stated := _STATED.fullmatch(header):
         if stated[1] not in _NAMES:
-            raise UserError(f"{name}:1: {header.strip()!r} names no separator of cells that can be read: use a comma")
+            raise UserError(f"{name}:1: {header.strip()!r} is not a separator of cells that bertie reads: use a comma")
         console.info_once(f"{name}: cells are separated by {_NAMES[stated[1]]}, as its first line says")
         return stated[1], decoded
     if _widths([header], ",") != [1]:
@@ -59,7 +59,7 @@ def find_delimiter(name: str, decoded: Iterator[Line]) -> tuple[str, Iterator[Li
     if len(fitting) != 1:
         between = " or ".join(_NAMES[delimiter] for delimiter in fitting or widths)
         problem = (
-            f"{name}: cells seem to be separated by {between}, and not all rows have as many cells as the first line"
+            f"{name}: cells seem to be separated by {between}, but not all rows have as many cells as the first line"
         )
         raise UserError(
             problem, "Separate cells by commas and quote those with a comma, or write a .tsv or .jsonl file"

@@ -44,7 +44,8 @@ class FileCache:
     files: dict[str, dict[str, Any]]
     """Size ("bytes") and "sha256" of each file, by its path relative to the URL of the store."""
     gigabytes: float = 0.0
-    """Most gigabytes (10^9 bytes) of the cache; 0: half of what it has and the disk has free."""
+    """Maximum size of the cache in gigabytes (10^9 bytes); 0: half of its current size plus the free space of the
+    disk."""
 
     @property
     def folder(self) -> Path:

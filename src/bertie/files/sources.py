@@ -247,7 +247,7 @@ def require_outside(out: Path, texts: Iterable[str | Path]) -> None:
             and Path(text).is_dir()
             and out.resolve().is_relative_to(Path(text).resolve())
         ):
-            raise UsageError(f"{out} lies in {text}, which is read for text: give an --out elsewhere")
+            raise UsageError(f"{out} is inside {text}, whose files are read as text: give an --out elsewhere")
 
 
 def require_unchanged(source: Source) -> None:

@@ -109,5 +109,5 @@ class Store:
         except ValueError as error:
             reason = in_words(error, self.url)
             raise UsageError(
-                f"{self.place} is no URL of a store ({reason}): give one such as s3://bucket/shards"
+                f"{self.place} is not the URL of a store ({reason}): give one such as s3://bucket/shards"
             ) from None

@@ -204,7 +204,7 @@ def _require_shareable(config: FinetuneConfig, data: TaskData, ranks: Ranks) -> 
     """Raise UsageError if several ranks cannot share the work, or have other data."""
     if ranks.count == 1:
         return
-    alone = f"runs in one process, and torchrun has started {ranks.count}: start it without torchrun"
+    alone = f"runs in one process, but torchrun has started {ranks.count}: start it without torchrun"
     if len(expand_grid(config)) > 1:
         raise UsageError(f"fine-tuning with restarts or a grid {alone}, or give one run")
     if data.task.unit == "batch":

@@ -104,7 +104,7 @@ def _run_task(
 
 def _require_mnli(available: list[TaskFiles], out: Path, config: FinetuneConfig) -> None:
     if config.from_scratch:
-        raise UsageError("--from-mnli and --from-scratch exclude each other")
+        raise UsageError("--from-mnli does not work with --from-scratch: remove one of them")
     if not any(files.of.name == "mnli" for files in available) and not (out / "mnli" / MANIFEST).is_file():
         raise UsageError(f"--from-mnli needs MNLI among the tasks, or a finished run of it in {out / 'mnli'}")
 

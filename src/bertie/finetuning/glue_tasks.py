@@ -154,7 +154,9 @@ def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
     if not isinstance(asked, Classify | Regress) or asked != type(asked)(
         truncation=asked.truncation, doc_stride=asked.doc_stride, pooling=asked.pooling
     ):
-        raise UsageError("of --task.*, set only --task.truncation, --task.doc_stride and --task.pooling")
+        raise UsageError(
+            "GLUE determines its tasks: of --task.*, set only --task.truncation, --task.doc-stride and --task.pooling"
+        )
     pooling = for_one_text(asked.pooling) if of.columns == _ONE else asked.pooling
     return replace(of.task, truncation=asked.truncation, doc_stride=asked.doc_stride, pooling=pooling)
 

@@ -92,7 +92,7 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     """Raise UsageError if the auxiliary loss cannot be computed."""
     encoder, where = checkpoint.config, checkpoint.folder
     if "next" not in encoder.vocabulary_heads or not encoder.causal:
-        raise UsageError(f"lm_weight is for causal models, and {where} predicts no next token: set it to 0")
+        raise UsageError(f"lm_weight needs a causal model, but {where} predicts no next token: set it to 0")
     with no_weights():
         has_own_head = isinstance(build_encoder(encoder), BringsVocabularyHead)
     if has_own_head or encoder.embedding_width != encoder.hidden_size:

@@ -67,7 +67,7 @@ class FinetuneTraining:
     keep_checkpoints: Positive = 1
     """Number of newest checkpoints to keep; older ones are deleted."""
     trackers: tuple[Tracker, ...] = ()
-    """Programs that show the curves of the run, too: tensorboard (files in RUN/tensorboard), wandb, mlflow."""
+    """Programs that also show the curves of the run: tensorboard (files in RUN/tensorboard), wandb, mlflow."""
 
     __post_init__ = ranges("training")
 
@@ -116,8 +116,8 @@ class FinetuneConfig:
     grid: GridSearch = GridSearch()
     """Hyperparameters to search."""
     restarts: LayerCount = 1
-    """Number of runs per setting. Each run has its own random seed (seed, seed + 1, …), and so other initial head
-    weights and another order of the examples."""
+    """Number of runs per setting. Each run has its own random seed (seed, seed + 1, …), so different initial head
+    weights and a different order of the examples."""
     metric: str = ""
     """The dev score that selects the best run; empty: the task's default metric."""
     seed: Count = 0
@@ -163,13 +163,15 @@ class FinetuneConfig:
             raise UsageError(f"seed is {self.seed}: with {self.restarts} restarts it can be at most {most:,}")
         training = self.training
         if self.frozen and (self.from_scratch or training.reinit_layers or training.layer_decay < 1):
-            raise UsageError("frozen excludes from_scratch, reinit_layers and layer_decay: change one")
+            raise UsageError("frozen does not work with from_scratch, reinit_layers or layer_decay: change one of them")
         if self.task.facts.shape == "vectors" and (self.layers != "last" or self.lstm_hidden_size or self.frozen):
             raise UsageError(f"{self.task.kind} only pools the last layer: remove layers, lstm_hidden_size and frozen")
         require_bilstm(self.task.text_pooling, self.lstm_hidden_size)
         windows = getattr(self.task, "truncation", "") == "windows"
         if windows and pooling_facts(self.task.text_pooling).separate == "orders":
-            raise UsageError(f"task.pooling {self.task.text_pooling} excludes task.truncation windows")
+            raise UsageError(
+                f"task.pooling {self.task.text_pooling} does not work with task.truncation windows: change one of them"
+            )
         self._check_gpt()
         if self.grid.epochs and training.steps:
             raise UsageError("training.steps and grid.epochs both set the length of a run: remove one of them")
@@ -180,4 +182,4 @@ class FinetuneConfig:
         if self.input_tokens == "gpt" and (pooling is None or not pooling_facts(pooling).one_token):
             raise UsageError("input_tokens gpt needs task.pooling token or both_orders: set it to model")
         if self.lm_weight and (self.frozen or self.layers != "last" or self.lstm_hidden_size):
-            raise UsageError("lm_weight excludes frozen, layers and lstm_hidden_size: change one of them")
+            raise UsageError("lm_weight does not work with frozen, layers or lstm_hidden_size: change one of them")

@@ -54,7 +54,7 @@ class Inspection:
     text_column: str = ""
     """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
     max_texts: Count = 0
-    """Read only so many texts from the beginning of --text; 0: all."""
+    """Read only this many texts from the beginning of --text; 0: all."""
     compare: tuple[str, ...] = ()
     """Other models with the same tokenizer, such as checkpoints of a run: compares their layers on --text."""
     task_data: Path | None = None
@@ -79,9 +79,9 @@ class Inspection:
     def __post_init__(self) -> None:
         check_ranges("", self)
         if self.text == STDIN:
-            raise UsageError("--text - is stdin, and the texts are read several times: give a file")
+            raise UsageError("--text - is stdin, but the texts are read several times: give a file")
         if self.task_data is not None and not self.loss_tokens:
-            raise UsageError("--task-data is for the losses, and --loss-tokens is 0: omit one of them")
+            raise UsageError("--task-data is for the losses, but --loss-tokens is 0: omit one of them")
         for name, needed in NEEDS.items():
             if getattr(self, name) and not getattr(self, needed):
                 flag, other = f"--{name.replace('_', '-')}", f"--{needed.replace('_', '-')}"
@@ -93,8 +93,8 @@ def inspect_model(
 ) -> dict[str, Any]:
     """Look inside a Transformer: what its heads attend to, and what its layers know.
 
-    Writes a folder with inspect.html (to look at), inspect.json (all numbers except the attention in sentences) and tables/
-    (every table as .parquet and .csv).
+    Writes a folder with inspect.html (the report), inspect.json (all numbers except the attention in sentences) and
+    tables/ (every table as .parquet and .csv).
 
     Args:
         model: A loaded model, or a source as in `load`.
@@ -107,13 +107,13 @@ def inspect_model(
         {"out": folder, "tables": their names, "summary": lines, and a dict of facts for each input}.
 
     Raises:
-        UsageError: There is no input, or `out` exists and is no inspection.
+        UsageError: There is no input, or `out` exists and is not an inspection.
         UserError: The model has no attention, or an input cannot be read.
     """
     inputs = ("text", "treebank", "coreference", "task_data", "sentences")
     if not any(getattr(inspection, name) for name in inputs):
         raise UsageError(
-            "there is nothing to look at: give --text, --treebank, --coreference, --task-data or --sentences"
+            "there is nothing to inspect: give --text, --treebank, --coreference, --task-data or --sentences"
         )
     with _folder(Path(out)) as folder:
         predictor = model if isinstance(model, Predictor) else load(model, language=language, threads=threads)

@@ -101,7 +101,7 @@ def _check_finetuning(fit: Fit, train: str, dev: str, recipe: FinetuneConfig, si
     with_language(size, recipe.language)
     if recipe.max_length > size.max_position_embeddings:
         raise UsageError(
-            f"max_length of fine-tuning is {recipe.max_length}, and the model reads at most "
+            f"max_length of fine-tuning is {recipe.max_length}, but the model reads at most "
             f"{size.max_position_embeddings} tokens: lower max_length, or raise model.max_position_embeddings"
         )
     require_layers(recipe, task, size)

@@ -106,7 +106,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Axis:
-    """Alternatives, one of which each cell has."""
+    """Alternatives. Each cell has one of them."""
 
     name: str
     """Name in tables."""

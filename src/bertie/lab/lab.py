@@ -33,8 +33,8 @@ def run_lab(
 ) -> dict[str, Any]:
     """Pre-train, fine-tune and score every cell of a lab file.
 
-    The same call again continues an interrupted lab, and repeats failed steps. What several cells need is computed once. A
-    changed lab file computes only what is new.
+    The same call again continues an interrupted lab, and repeats failed steps. Work that several cells need is done
+    once. A changed lab file computes only what is new.
 
     Args:
         config: A LabConfig, a TOML file, the name of a shipped one, or a dict with the content of a file.

@@ -19,10 +19,10 @@ METHOD = (
     "not the variation between runs. Losses and accuracies of pre-training have no interval with a single seed."
 )
 ONE_MODEL = "Each row has a single pre-training: seeds and intervals cover fine-tuning only."
-GIVEN = "The last rows are given scores to compare with, which no run of this lab has."
+GIVEN = "The last rows are given scores for comparison, not runs of this lab."
 FAILED = "A run failed if its scores are no better than a constant prediction's."
 HELD_OUT = (
-    "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
+    "Losses and accuracies on held-out documents. They are not comparable between different objectives or vocabularies."
 )
 HeaderAndRows = tuple[list[str], list[list[str]]]
 
@@ -37,7 +37,7 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     """
     page = Page(config.title, config.question)
     if results.missing:
-        page.paragraph(f"Not finished: without a result yet are {plural(results.missing, 'cell')} of the lab.")
+        page.paragraph(f"Not finished: {plural(results.missing, 'cell')} of the lab still without a result.")
     names = of_tasks(results) or results.measures
     page.heading("Scores")
     seeds = len(config.seeds)

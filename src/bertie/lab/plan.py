@@ -130,7 +130,7 @@ def _checkpoint(variants: Combination) -> int:
     """Return the checkpoint that the variants name; 0: none does."""
     named = [variant.checkpoint for variant in variants if variant.checkpoint]
     if len(named) > 1:
-        raise UsageError("two variants name a checkpoint: let only one axis do so")
+        raise UsageError("two variants name a checkpoint: set checkpoint in only one axis")
     return named[0] if named else 0
 
 

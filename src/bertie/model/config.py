@@ -129,19 +129,19 @@ class TransformerConfig(EncoderFacts):
     local_attention: Annotated[int, Range(0, 1_000_000, multiple=2)] = 0
     """Tokens that a token sees in local layers, half of them before it and half after it. 0: all layers are global."""
     global_attention_every: LayerCount = 3
-    """The first layer and every so many layers after it are global. Only with local_attention."""
+    """Interval of the global layers, of which the first layer is one. Only with local_attention."""
     local_rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions in local layers."""
     relative_bias_buckets: Annotated[int, Range(0, 1_000_000, multiple=4)] = 0
     """Buckets of distances between tokens. Each has a learned bias of the attention scores of a head, the same in all
-    layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
+    layers, as in MPNet. It must be a multiple of 4. 0: no such biases."""
     disentangled_distances: SizeOrZero = 0
     """Distances, to each side, whose embeddings are a part of the attention scores (disentangled attention), as in DeBERTa.
     Larger distances count as the largest one. 0: attention as in BERT."""
     disentangled_buckets: SizeOrZero = 0
     """Embeddings, to each side, for these distances: far ones share them. 0: each distance has its own."""
     disentangled_norm: bool = False
-    """Layer normalization of the embeddings of distances."""
+    """Apply layer normalization to the embeddings of distances."""
     conv_kernel_size: Annotated[int, Range(0, 999)] = 0
     """Tokens that a convolution of the embeddings sees, an odd number. Its result is added to the output of the first layer, as
     in DeBERTa's largest models. 0: none. It needs disentangled_distances."""
@@ -154,13 +154,13 @@ class TransformerConfig(EncoderFacts):
     norm: Norm = "layer"
     """Normalization. layer: to mean 0 and variance 1. rms: division by the root of the mean square (RMSNorm), without biases."""
     embedding_norm: bool = True
-    """Normalize the embeddings. false: not, as in the first GPT; with norm_position pre there is none anyway."""
+    """Normalize the embeddings. The first GPT does not. norm_position pre never does."""
     causal: bool = False
     """Let each token attend only to itself and earlier tokens (a left-to-right model, such as GPT)."""
     use_bias: bool = True
     """Use bias vectors in linear layers and layer normalization."""
     norm_bias: bool = False
-    """Bias vectors in layer normalization even if use_bias is false."""
+    """Use bias vectors in layer normalization even if use_bias is false."""
     hidden_act: Activation = "gelu"
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
     releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half; the heads of
@@ -175,8 +175,8 @@ class TransformerConfig(EncoderFacts):
     EuroBERT's. In transformers, only these two have mean, and only EuroBERT has late: bertie saves other models with them in
     its own format."""
     mlm_transform: bool = True
-    """Give the masked-LM head a dense layer, an activation and layer normalization before the output matrix, as in BERT.
-    false: only the output matrix and a bias, as in XLM."""
+    """Give the masked-LM head a dense layer, an activation and layer normalization before the output matrix, as in
+    BERT. XLM has only the output matrix and a bias."""
     mlm_matrix: MlmMatrix = "words"
     """The output matrix of the masked-LM head. words: the matrix of the word embeddings, with a bias. own: another matrix,
     without a bias."""
@@ -205,13 +205,17 @@ class TransformerConfig(EncoderFacts):
         require_range("model", self, "num_hidden_groups", low=0, high=self.num_hidden_layers)
         heads, size = self.num_attention_heads, self.hidden_size
         if self.shares_layers and (self.local_attention or self.norm_position == "modern"):
-            raise UsageError("model.num_hidden_groups excludes local_attention and norm_position modern: change one")
+            raise UsageError(
+                "model.num_hidden_groups does not work with local_attention or norm_position modern: change one"
+            )
         if size % heads:
             raise UsageError(f"model.hidden_size {size} is not a multiple of {heads} heads: change one of them")
         if self.position_embedding == "rotary" and size // heads % 2:
             raise UsageError(f"model.position_embedding rotary needs even heads: model.hidden_size is {size}")
         if self.pooler_act == "none" and self.norm_position == "modern":
-            raise UsageError("model.pooler_act none excludes model.norm_position modern: set model.pooler_act to gelu")
+            raise UsageError(
+                "model.pooler_act none does not work with norm_position modern: set model.pooler_act to gelu"
+            )
         if not self.mlm_transform and self.embedding_width != size:
             raise UsageError(f"model.mlm_transform false needs model.embedding_size {size}, equal to model.hidden_size")
         self._check_attention()
@@ -227,13 +231,20 @@ class TransformerConfig(EncoderFacts):
         heads, groups, kernel = self.num_attention_heads, self.num_key_value_heads, self.conv_kernel_size
         with_positions = self.position_embedding in ("rotary", "alibi")
         if self.disentangled and (self.causal or self.local_attention or self.relative_bias_buckets or with_positions):
-            raise UsageError("model.disentangled_distances excludes causal, local, rotary, alibi and biased attention")
+            raise UsageError(
+                "model.disentangled_distances does not work with causal, local, rotary, alibi or biased attention: "
+                "set it to 0, or change the attention"
+            )
         if kernel and not (kernel % 2 and self.disentangled):
-            raise UsageError(f"model.conv_kernel_size is {kernel}: give an odd one, with disentangled_distances")
+            raise UsageError(
+                f"model.conv_kernel_size is {kernel}: give an odd number, and set model.disentangled_distances"
+            )
         if self.disentangled and self.disentangled_buckets == 1:
             raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
         if groups and (heads % groups or self.disentangled):
-            raise UsageError(f"model.num_key_value_heads is {groups}: give a divisor of {heads}, and no distances")
+            raise UsageError(
+                f"model.num_key_value_heads is {groups}: give a divisor of {heads}, without disentangled_distances"
+            )
 
     @property
     def knows_order(self) -> bool:

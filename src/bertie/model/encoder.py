@@ -108,7 +108,7 @@ def with_language(config: EncoderConfig, language: str) -> EncoderConfig:
     if not language:
         return config
     if not config.languages:
-        raise UsageError(f"language is {language!r}, and the model has no language embeddings: omit it")
+        raise UsageError(f"language is {language!r}, but the model has no language embeddings: omit it")
     if language not in config.languages:
         raise UsageError(f"language is {language!r}: choose from the model's, {', '.join(config.languages)}")
     return replace(config, language="" if language == config.languages[0] else language)

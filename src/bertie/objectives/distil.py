@@ -65,7 +65,8 @@ class Distillation(Objective):
     """Weight of the hidden states in this loss: 1 - the cosine of the last hidden states, which must have equal sizes. 0:
     do not compare them."""
     positions: Literal["all", "masked"] = "all"
-    """Tokens at which the models are compared. masked: only those that the objective mlm predicts, which is cheaper."""
+    """Tokens at which the models are compared. masked: only the tokens that the objective mlm predicts, which is
+    cheaper."""
     initialization: Literal["teacher", "random"] = "teacher"
     """Initial weights, unless init_from names others. teacher: its embeddings, its masked-LM head, and as many of its
     layers as the model has, evenly spaced from the first to the last one; all other sizes must be equal. random: as in
@@ -80,8 +81,7 @@ class Distillation(Objective):
         refuse_others(self.kind, (other for other in recipe.objectives if other.kind not in PARTNERS))
         if self.initialization == "teacher" and masked.initialization != "random":
             raise UsageError(
-                "objectives.mlm.initialization and objectives.distil.initialization exclude each other: set one to "
-                '"random"'
+                'objectives.mlm.initialization does not work with objectives.distil.initialization: set one to "random"'
             )
 
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
@@ -118,7 +118,9 @@ class Distillation(Objective):
             raise UsageError(f"objectives.distil.teacher: {error}") from error
         teacher, theirs = checkpoint.config, checkpoint.tokenizer
         if tokenizer and (theirs.vocabulary, theirs.merges) != (tokenizer.vocabulary, tokenizer.merges):
-            raise UsageError(f"{where} has another vocabulary than the shards: prepare with --tokenizer {self.teacher}")
+            raise UsageError(
+                f"{where} has a different vocabulary from the shards: prepare them with --tokenizer {self.teacher}"
+            )
         has_head = MaskedLM.kind in checkpoint.heads and checkpoint.generator is None
         if not isinstance(teacher, TransformerConfig) or not has_head:
             raise UsageError(f"{where} has no masked-LM head: take a model that was pre-trained with the objective mlm")

@@ -71,7 +71,7 @@ class MaskedLM(Objective):
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
     cooccurrence: the same bias, and the word embeddings (the output matrix, too) are co-occurrence vectors of the
     corpus. patterns: the same, and heads of the first layers attend to the tokens beside each token and to equal words.
-    The queries and keys of the latter are not trained. Takes rotary positions."""
+    The queries and keys of these heads are not trained. Requires rotary positions."""
 
     def check(self, recipe: Recipe) -> None:
         """Raise UsageError if the model cannot fill masks, or if it reads all the tokens that it predicts."""

@@ -87,7 +87,7 @@ class Recipe(NamedTuple):
 
 
 class Objective(Protocol):
-    """What pre-training needs from an objective, with the answers of one that needs nothing special."""
+    """The facts that pre-training needs from an objective, with defaults for one that needs nothing special."""
 
     facts: ClassVar[HeadFacts]
     """Facts about its head, for other rooms."""

@@ -41,8 +41,8 @@ def require_replacements(objective: Any) -> None:
     total = objective.mask_replace_prob + objective.random_replace_prob
     if not 0 < total <= 1:
         raise UsageError(
-            f"objectives.{objective.kind}: mask_replace_prob and random_replace_prob add up to {total:g}: give more than 0 "
-            "and at most 1"
+            f"objectives.{objective.kind}: mask_replace_prob and random_replace_prob add up to {total:g}: their sum must be "
+            "more than 0 and at most 1"
         )
 
 

@@ -29,8 +29,8 @@ class SkipThoughts(Objective):
     kind: Literal["skip"] = "skip"
     weight: Weight = 1.0
     blind: bool = False
-    """Give the decoders zeros in place of the sentence's vector. What they cannot predict then is what the vector is for. This is
-    the baseline of experiments: the encoder learns nothing."""
+    """Give the decoders zeros in place of the sentence's vector. This is a baseline for experiments: it shows what the
+    decoders predict without the vector, and the encoder learns nothing."""
     initialization: Vectors = "random"
     """Initial word embeddings, which are the output matrix of the decoders, too. random: as in the model's paper. cooccurrence:
     co-occurrence vectors of the corpus, and log frequencies as output bias."""

@@ -34,7 +34,7 @@ NO_VECTOR = "the model finds no tokens, or computes NaN"
 class TextUnit:
     """One vector per text: `Predictor.embed`.
 
-    Lists of words are joined with blanks. The vector of an unreadable row, or of a text without tokens, is NaN.
+    Lists of words are joined with spaces. The vector of an unreadable row, or of a text without tokens, is NaN.
     """
 
     pooling: Pooling | None = None
@@ -125,7 +125,7 @@ def embed(
         language: As in `load`. A loaded model has one already.
         engine: As in `load`. A loaded model has one already.
         strict: Fail at the first row without a vector.
-        share: Shares the texts out over several processes.
+        share: Distributes the texts over several processes.
 
     Returns:
         {"out", "texts", "errors" (rows without a vector), "vectors" (rows of the file), "width": E, "seconds"}.

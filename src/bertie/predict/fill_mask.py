@@ -126,7 +126,7 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
         For every [MASK], or once for all of them, the candidates with their shares, most probable first.
 
     Raises:
-        UsageError: A candidate is empty, unknown to the vocabulary, or there twice.
+        UsageError: A candidate is empty, unknown to the vocabulary, or repeated.
         UserError: The text is too long with a candidate.
     """
     _, masks = masked = encode_masked(model, text)
@@ -182,7 +182,7 @@ def _require_length(model: TokenModel, length: int, what: str = "the text") -> N
     if length > model.max_length:
         special = model.max_length - model.max_text
         raise UserError(
-            f"{what} has {length - special} tokens and the model reads at most {model.max_text}: shorten it"
+            f"{what} has {length - special} tokens, but the model reads at most {model.max_text}: shorten it"
         )
 
 
@@ -195,7 +195,7 @@ def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -
         at_start: Whether they follow no space that is theirs: at the start of a text, or if the mask leaves the space.
 
     Raises:
-        UsageError: A candidate is empty, unknown to the vocabulary, or there twice.
+        UsageError: A candidate is empty, unknown to the vocabulary, or repeated.
     """
     if not candidates or isinstance(candidates, str):
         raise UsageError("--candidates: give at least one word")

@@ -25,11 +25,11 @@ DEFAULT_SWEEPS = 10
 class Generation:
     """How to generate texts.
 
-    A masked language model starts from the prompt and `length` masks. From left to right, it replaces one mask after the
-    other by a token that it draws. Gibbs sampling masks one token at a time, in random order, and draws it again. Masked
-    language models are not trained to generate: a causal model writes better texts. Both methods are slow,
-    because every token takes a forward pass over the whole text, except for a Transformer-XL, which reads each token once.
-    """
+    A masked language model starts from the prompt and `length` masks. From left to right, it replaces one mask after
+    the other with a token that it draws. Gibbs sampling masks one token at a time, in random order, and draws it again.
+    Masked language models are not trained to generate: a causal model writes better texts. Both methods are slow,
+    because every token takes a forward pass over the whole text, except for a Transformer-XL, which reads each token
+    once."""
 
     method: Method = "left-to-right"
     """left-to-right: each token once, in order. gibbs: all tokens several times, in random order. A causal model only
@@ -39,7 +39,7 @@ class Generation:
     count: Annotated[int, Range(1, 100_000)] = 1
     """Number of texts."""
     temperature: Annotated[float, Range(0, 1000)] = 1.0
-    """The log probabilities are divided by it. Below 1, probable tokens become more probable. 0: always the most probable
+    """Divisor of the log probabilities. Below 1, probable tokens become more probable. 0: always the most probable
     token."""
     top_k: Count = 0
     """Draw only from this many most probable tokens; 0: from all."""
@@ -76,7 +76,7 @@ def generate(model: TokenModel, prompt: str, how: Generation) -> list[str]:
     [prompt_ids] = tokenizer.encode([prompt])
     if (total := len(prompt_ids) + how.length) > model.max_text:
         raise UserError(
-            f"prompt and text have {total:,} tokens and the model reads at most {model.max_text:,}: shorten the prompt, or "
+            f"prompt and text have {total:,} tokens, but the model reads at most {model.max_text:,}: shorten the prompt, or "
             "give a lower --length"
         )
     rngs = [seeding.generator(how.seed, seeding.GENERATION, number) for number in range(how.count)]

@@ -65,7 +65,7 @@ def score_stream(
 
     Args:
         model: The model.
-        texts: Texts, or lists of words, which are joined with blanks. A `UserError` among them is yielded in its place.
+        texts: Texts, or lists of words, which are joined with spaces. A `UserError` among them is yielded in its place.
         within_word: As in `score_texts`.
 
     Yields:
@@ -135,7 +135,7 @@ def _encoded(model: TokenModel, encoding: Encoding, name: str, within_word: bool
             f"{name} has one token, which nothing predicts, because the model has no token that starts a text"
         )
     if tokens > (limit := model.max_text):
-        return UserError(f"{name} has {tokens:,} tokens and the model reads at most {limit:,}: split it")
+        return UserError(f"{name} has {tokens:,} tokens, but the model reads at most {limit:,}: split it")
     words = word_numbers(model.tokenizer, encoding) if within_word else np.arange(tokens)
     return _Encoded(np.array(encoding.ids, np.int32), words)
 

@@ -50,10 +50,10 @@ def load(
         language: Language of the texts, for a model with language embeddings. Empty: the one that the model was
             fine-tuned in, or else the first of its languages.
         threads: Processor threads; 0: all that this process may use.
-        engine: What computes the encoder (`EngineName`). None: the engine that a converted model was made for, and for
-            other models "plain": torch in fp32, as in training.
-        pooling: How to pool tokens into the vector of a text, for a model whose files do not say it. None: for such a model
-            what suits its encoder, usually the mean.
+        engine: The engine that computes the encoder (`EngineName`). None: the engine that a converted model was made
+            for, and for other models "plain": torch in fp32, as in training.
+        pooling: How to pool tokens into the vector of a text, for a model whose files name no pooling. None: for such a
+            model, a pooling that suits its encoder, usually the mean.
         allow_unused: Ignore weights without a place in the model, such as the weights of an adapter, instead of refusing them.
 
     Returns:

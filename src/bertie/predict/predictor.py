@@ -153,14 +153,14 @@ class Predictor:
         window that has the most context around it.
 
         Args:
-            texts: Texts, whose words are separated by blanks and punctuation (every Chinese character is a word), or
+            texts: Texts, whose words are separated by spaces and punctuation (every Chinese character is a word), or
                 lists of words.
             layers: Layers whose hidden states to use.
             word_pooling: "first": the vector of the first word piece. "mean": the mean over the pieces of the word.
 
         Returns:
             For each text its words, their offsets in characters and their vectors, float32 [words, E]. Offsets of a
-            list of words are those in the words joined with blanks.
+            list of words refer to the words joined with spaces.
 
         Raises:
             UsageError: `texts` mixes texts and lists of words, or an argument is unknown.
@@ -205,7 +205,7 @@ class Predictor:
             For every [MASK] (with `joint`: once) the candidates, most probable first, with their shares.
 
         Raises:
-            UsageError: As `fill_mask`, or a candidate is empty, unknown to the vocabulary, or there twice.
+            UsageError: As `fill_mask`, or a candidate is empty, unknown to the vocabulary, or repeated.
             UserError: As `fill_mask`.
         """
         return score_candidates(self._masked_model(text), text, candidates, joint)
@@ -262,7 +262,7 @@ class Predictor:
     ) -> np.ndarray:
         """Compare the vectors of texts with the vectors of other texts, or of the same ones.
 
-        The result is their cosine, or what the files of sentence-transformers name: dot product, or a distance times −1.
+        The result is the cosine, or what the files of sentence-transformers name: dot product, or a distance times −1.
 
         The arguments are as in `embed`. Returns float32 [texts, others].
         """
@@ -287,7 +287,7 @@ class Predictor:
         return np.array(list(map(score, self.predict([(query, text) for text in text_list]))), np.float64)
 
     def generate(self, prompt: str = "", how: Generation = Generation()) -> list[str]:
-        """Generate texts that begin with `prompt`: slow, and with a masked language model poor. See `Generation`.
+        """Generate texts that begin with `prompt`: slow, and poor with a masked language model. See `Generation`.
 
         Raises:
             UsageError: Gibbs sampling from a causal model.

@@ -62,7 +62,8 @@ def search(
         texts: A file, or texts or lists of words in memory, as in `embed`.
         query: The text to search for.
         top_k: Number of texts to find.
-        unit: How to pool the vectors, and the prompt of the texts (by default "document"). That of the query is "query".
+        unit: How to pool the vectors, and the prompt of the texts (by default "document"). The prompt of the query is
+            "query".
         source: Which columns of the file to read.
         vectors: X.npy that `embed` wrote for the same texts, with the same model and unit; None: compute them.
         language: As in `load`. A loaded model has a language already.
@@ -73,7 +74,7 @@ def search(
 
     Raises:
         UsageError: `top_k` is less than 1, or `vectors` is not such a file.
-        UserError: The texts cannot be read, or `vectors` is of other texts, of another model or unit.
+        UserError: The texts cannot be read, or `vectors` belongs to other texts, another model or another unit.
     """
     if top_k < 1:
         raise UsageError(f"--top-k {top_k}: give at least 1")
@@ -134,7 +135,7 @@ def _open(path: Path, texts: int, width: int) -> np.ndarray:
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
-        raise UsageError(f"--vectors {path}: there is no such file") from error
+        raise UsageError(f"--vectors {path}: no such file") from error
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{path} is damaged or is not a NumPy array: {error}") from error
     if stored.shape != (texts, width) or stored.dtype not in (np.float32, np.float16):

@@ -88,7 +88,7 @@ def _npy(path: Path, width: int, dtype: Dtype) -> Iterator[Callable[[np.ndarray]
         size = write_header()
         yield write
         if write_header() != size:
-            raise RuntimeError(f"the header for {rows} rows has another size than the one for 0 rows")
+            raise RuntimeError(f"the header for {rows} rows differs in size from the header for 0 rows")
 
 
 @contextmanager

@@ -170,8 +170,8 @@ def word_vectors(
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        texts: Texts, whose words are separated by blanks and punctuation (every Chinese character is a word), or lists
-            of words. Offsets of a list are those in the words joined with blanks.
+        texts: Texts, whose words are separated by spaces and punctuation (every Chinese character is a word), or lists
+            of words. Offsets of a list refer to the words joined with spaces.
         max_length: Tokens in a window, special tokens included.
         layers: Layers whose hidden states to use.
         word_pooling: How to pool the pieces of a word.
@@ -265,7 +265,7 @@ def _tokenize_words(
 
 
 def _joined_offsets(words: Many[str]) -> np.ndarray:
-    """Return the offsets of words that are joined with blanks, int32 [words, 2]."""
+    """Return the offsets of words that are joined with spaces, int32 [words, 2]."""
     lengths = np.array([len(word) for word in words], np.int32)
     starts = np.cumsum(lengths + 1, dtype=np.int32) - lengths - 1
     return np.stack([starts, starts + lengths], 1)

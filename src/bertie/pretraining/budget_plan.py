@@ -112,10 +112,10 @@ def plan(
 ) -> dict[str, Any]:
     """Estimate what the modern recipes reach in a given time, and recommend one.
 
-    On this machine, the speed of each recipe is measured with a few steps. For a GPU elsewhere, it is the peak rate of the
-    GPU times `utilization`. The time for reading the shards, initial weights and evaluations is subtracted, that for
-    checkpoints is not. The losses lie on the curve of `scaling`. They belong to the Simple English Wikipedia with 30,000
-    vocabulary entries and BERT's masks: another text has other losses.
+    On this machine, the speed of each recipe is measured with a few steps. For a GPU elsewhere, it is the peak rate of
+    the GPU times `utilization`. The time for reading the shards, initial weights and evaluations is subtracted; the
+    time for checkpoints is not. The losses lie on the curve of `scaling`. They belong to the Simple English Wikipedia
+    with 30,000 vocabulary entries and BERT's masks: another text has other losses.
 
     Args:
         data: Token shards, as written by `prepare`.

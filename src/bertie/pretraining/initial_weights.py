@@ -136,8 +136,8 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     old = checkpoint.tokenizer
     if (old.vocabulary, old.rules, old.merges) != (tokenizer.vocabulary[: old.size], tokenizer.rules, tokenizer.merges):
         raise UsageError(
-            f"the text was prepared with another vocabulary than {source} has: prepare it with --tokenizer {source}, or "
-            "an extension of it"
+            f"the text was prepared with a different vocabulary from {source}'s: prepare it with --tokenizer {source}, or "
+            "with an extension of its vocabulary"
         )
     pieces = [old.split_entry(word) for word in tokenizer.vocabulary[old.size :]]
     return grown(checkpoint, tokenizer, pieces, vocabulary_weights(checkpoint) if pieces else ())

@@ -32,7 +32,7 @@ class PretrainTraining:
     """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
 
     steps: Positive
-    """Number of optimizer steps. Without meaning if the recipe has a budget."""
+    """Number of optimizer steps. Ignored if the recipe has a budget."""
     batch_size: Positive
     """Sequences of maximum length per step: a step has about batch_size × max_length tokens, however long the texts are."""
     learning_rate: NotNegative
@@ -53,11 +53,12 @@ class PretrainTraining:
     """Early stopping: end the run after this many evaluations without a lower held-out loss, and keep the weights with the
     lowest one; 0: off."""
     static_epochs: Count = 0
-    """Repeat the sequences and masks of the first epochs, so many; 0: new ones in every epoch. BERT's release had 10
+    """Number of epochs whose sequences and masks are repeated; 0: new ones in every epoch. BERT's release had 10
     copies of its text."""
     shuffle_tokens: Annotated[int, Range(0, 10**15)] = 0
-    """Shuffle shards, and the text within groups of them of at most so many tokens. The next group is read while the model
-    trains on one. For text that does not fit on the disk of a machine; 0: shuffle the whole text."""
+    """Shuffle shards, and the text within groups of shards of at most this many tokens. The next group is read while
+    the model trains on the current one. For text that does not fit on the disk of a machine; 0: shuffle the whole
+    text."""
     max_eval_tokens: Positive = 131072
     """Maximum number of held-out tokens per evaluation."""
     checkpoint_every: Count = 500
@@ -76,14 +77,14 @@ class PretrainTraining:
     activation_checkpointing: bool = False
     """Keep only the inputs of each layer and recompute the rest: far less memory, a third more computation."""
     trackers: tuple[Tracker, ...] = ()
-    """Programs that show the curves of the run, too: tensorboard (files in RUN/tensorboard), wandb, mlflow."""
+    """Programs that also show the curves of the run: tensorboard (files in RUN/tensorboard), wandb, mlflow."""
     workers: Annotated[int, Range(0, 64)] = 0
     """Number of processes that prepare batches in advance; 0: none."""
 
     def __post_init__(self) -> None:
         check_ranges("training", self)
         if self.patience and not self.eval_every:
-            raise UsageError("training.patience counts evaluations, and training.eval_every is 0: set it")
+            raise UsageError("training.patience counts evaluations, but training.eval_every is 0: set it to 1 or more")
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[AnyObj
             f'model.language_embeddings true needs layout.kind "translations", not "{layout.kind}": change one of them'
         )
     if layout.kind == "pairs" and model.type_vocab_size == 1:
-        raise UsageError('model.type_vocab_size is 1, and layout.kind is "pairs": set it to 2, or to 0 for no segments')
+        raise UsageError('model.type_vocab_size is 1, but layout.kind is "pairs": set it to 2, or to 0 for no segments')
     if layout.kind == "pairs" and layout.negatives == "swapped" and not any(o.traits.reads_pairs for o in objectives):
         raise UsageError(
             'layout.negatives "swapped" needs the objective nsp: add it, or set layout.negatives to "random"'
@@ -237,7 +238,7 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
     if not model.language_embeddings:
         return config, shards
     if others := sorted({*shards.languages} - {*model.languages}) if model.languages else []:
-        raise UsageError(f"model.languages lacks {', '.join(others)}, which {shards.place} has: correct it")
+        raise UsageError(f"model.languages lacks {', '.join(others)}, which {shards.place} has: add them")
     model = replace(model, languages=model.languages or shards.languages)
     return replace(config, model=model), shards.with_languages(model.languages)
 
@@ -250,4 +251,6 @@ def require_attention(settings: PretrainTraining) -> None:
     needed = machines.get(settings.attention, (target, precision))
     if needed != (target, precision):
         here, there = f"{precision} on {target}", " and ".join(needed)
-        raise UsageError(f"training.attention {settings.attention} needs {there}; here is {here}: set it to automatic")
+        raise UsageError(
+            f"training.attention {settings.attention} needs {there}, but this is {here}: set it to automatic"
+        )

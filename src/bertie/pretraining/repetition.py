@@ -40,7 +40,7 @@ def warn_of_overfitting(run: Path, epochs: float, baseline: float) -> None:
     loss = evaluations[-1]["mlm_loss"]
     if loss <= min(best["mlm_loss"] + ROSE, baseline):
         return
-    result = " and learned it by heart" if fitted < BY_HEART * loss else ", which is too little for this run"
+    result = " and memorized it" if fitted < BY_HEART * loss else ", which is too little for this run"
     console.warn(
         f"the model read its text {epochs:,.0f} times{result} (training loss {fitted:.2f}, held-out loss {loss:.2f}, lowest "
         f"{best['mlm_loss']:.2f} after step {best['step']:,}, unigram model {baseline:.2f}): add text, or stop earlier"

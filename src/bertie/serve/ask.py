@@ -224,11 +224,11 @@ def _unfit(ask: Ask, model: ServedModel, sequence: Sequence, name: str) -> Refus
         return Refused(422, "input", f"{name} has no tokens, and the model adds none: leave it out", name)
     size, most = len(sequence) + sequence.truncated, model.predictor.max_length
     remedy = f"shorten it, or {ask.word('set truncate to true')}"
-    return Refused(422, "too_long", f"{name} has {size:,} tokens, and the model reads {most:,}: {remedy}", name)
+    return Refused(422, "too_long", f"{name} has {size:,} tokens, but the model reads {most:,}: {remedy}", name)
 
 
 def _failed(failure: Failure, name: str) -> Refused:
-    problem, remedy = "the model could not compute it", "its operator finds the error in the log"
+    problem, remedy = "the model could not compute it", "see the error in the log of the server"
     if isinstance(failure.error, NonFiniteError):
         problem, remedy = "the outputs of the model for it are NaN or infinity", "leave it out, or change it"
     return Refused(500, "engine", f"{name}: {problem}: {remedy}", name)

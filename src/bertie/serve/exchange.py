@@ -26,7 +26,7 @@ from bertie.serve.service import ClientGone, Service
 
 R = TypeVar("R")
 LARGE = 64 * 1024  # bytes of a response that do not count as memory
-BUG = "an error in the server: its operator finds the place in the log, under this X-Request-Id"
+BUG = "an error in the server: its log shows the place under this X-Request-Id"
 OTHER = "other"  # in place of a path that does not exist, for metrics
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
 NULL_FIELD = re.compile(r"got `null` - at `\$\.\w+`$")

@@ -29,19 +29,21 @@ class Limits:
     """The limits of one request, and of the waiting work. A request beyond a limit is refused, never slowed down."""
 
     max_bytes: Positive = 4 * 2**20
-    """Most bytes in the body of a request (else status 413)."""
+    """Maximum number of bytes in the body of a request (else status 413)."""
     max_items: Positive = 2048
-    """Most texts in a request (else 413)."""
+    """Maximum number of texts in a request (else 413)."""
     max_characters: Positive = 1_000_000
-    """Most characters in all texts of a request (else 413)."""
+    """Maximum number of characters in all texts of a request (else 413)."""
     max_text_characters: Positive = 100_000
-    """Most characters in one text (else 413). The bound of the time for tokenizing it."""
+    """Maximum number of characters in one text (else 413). Limits the time for tokenizing it."""
     queue_tokens: Positive = 262_144
-    """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
-    that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets 413."""
+    """Maximum number of tokens that wait or are computed for one model. A request that does not fit gets status 429,
+    and so does one that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets
+    413."""
     buffer_bytes: Positive = 256 * 2**20
-    """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
-    in large answers that clients have not read yet (else 429, or 413 if one request alone needs more)."""
+    """Maximum number of bytes in the bodies of all requests that have no answer yet, in the attention and cosines that
+    they ask for, and in large answers that clients have not read yet (else 429, or 413 if one request alone needs
+    more)."""
     batch_tokens: Annotated[int, Range(0, 1_048_576)] = 0
     """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
     max_wait_ms: _Seconds = 0.0
@@ -58,7 +60,7 @@ class Limits:
     hang_timeout: _SomeSeconds = 60.0
     """Seconds after which a batch that is still being computed counts as hanging: /livez and /readyz fail."""
     max_connections: Annotated[int, Range(1, 100_000)] = 1024
-    """Most open connections (else 503)."""
+    """Maximum number of open connections (else 503)."""
     drain_timeout: _Seconds = 30.0
     """Seconds after SIGTERM in which admitted requests are completed."""
     drain_delay: _Seconds = 0.0

@@ -152,7 +152,7 @@ def _encode_whole(model: ServedModel, most: int, values: list[list[str]]) -> lis
     [texts] = values
     sequence = model.encode_attention(texts)
     if len(sequence) > most:
-        problem = f"{len(sequence):,} tokens, and the model shows the attention of at most {most:,}: shorten it"
+        problem = f"{len(sequence):,} tokens, but the model shows the attention of at most {most:,}: shorten it"
         raise Refused(413, "too_many_tokens", problem, "text")
     return [sequence]
 

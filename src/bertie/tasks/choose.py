@@ -64,10 +64,11 @@ class Choose(TaskDefaults):
     label: str = ""
     """Column of the gold ending: its number, its letter, its text, or the name of its column; empty: detected from the header."""
     labels_from: Annotated[int | None, Range(0, 1)] = None
-    """Number of the first ending in the labels, 0 or 1; None: what the file says, else 1 in SocialIQA's files, 0 in others."""
+    """Number of the first ending in the labels, 0 or 1; None: detected from the file, else 1 in SocialIQA's files, 0 in
+    others."""
     pooling: text_options.HeadReads = "model"
     data_format: NoFlag[DataFormat] = DataFormat()
-    """How the training file is read, for other files that leave a doubt."""
+    """How the training file is read, for other files that are ambiguous."""
 
     __post_init__ = ranges("task")
 

@@ -43,13 +43,13 @@ def fit_weights(
         for label, count in zip(labels, counts, strict=True):
             if not 0 < count < n:
                 which = "no training example has" if not count else "all training examples have"
-                problem = f"task.class_weights is balanced, and {which} {shorten(label)!r}"
+                problem = f"task.class_weights is balanced, but {which} {shorten(label)!r}"
                 raise UserError(f"{problem}: give a table of weights, or correct task.labels")
         weights = [(n - count) / count if positives_of else n / (len(labels) * count) for count in counts]
         return dict(zip(labels, weights, strict=True))
     if unknown := sorted(setting.keys() - set(labels)):
         problem = f"task.class_weights has a weight for {shorten(unknown[0])!r}"
-        raise UsageError(f"{problem}, which is none of the classes {join_names(labels)}")
+        raise UsageError(f"{problem}, which is not one of the classes {join_names(labels)}")
     if missing := [label for label in labels if label not in setting]:
         raise UsageError(f"task.class_weights has no weight for {join_names(missing)}: give one for every class")
     if wrong := [label for label in labels if not 0 < setting[label] < math.inf]:

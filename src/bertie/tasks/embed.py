@@ -133,7 +133,7 @@ class Embed(TaskDefaults):
     def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
         """Return the head. Raises UsageError if it would pool a first token that does not stand for the text."""
         if self.pooling == "cls" and config.pooled_token == "last":
-            problem = 'task.pooling is "cls", the first token, and in this model the last one stands for the text'
+            problem = 'task.pooling is "cls", the first token, but in this model the last token represents the text'
             raise UsageError(f'{problem}: set task.pooling to "lasttoken" or "mean"')
         return PoolingHead(self.pooling, self.scale)
 

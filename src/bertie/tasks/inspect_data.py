@@ -134,13 +134,13 @@ def inspect_data(
     Args:
         task: A task or its kind.
         data: A file, or examples in memory.
-        tokenizer: Counts the tokens of the texts, without special tokens; None: only words between blanks are counted.
+        tokenizer: Counts the tokens of the texts, without special tokens; None: only words between spaces are counted.
 
     Returns:
-        {"examples", "columns", "labels", "unlabeled", "words", "first", "skipped", "reasons"}, and "tokens" with a tokenizer.
-        "labels" are the counts of at most 10,000 labels, "unknown" those that mean that the label is unknown, and "reasons" why
-        rows are skipped: {"reason", "rows", "first"}. For tags also "fitted", the settings that fine-tuning finds, such as the
-        scheme, or "refused", why it refuses the file.
+        {"examples", "columns", "labels", "unlabeled", "words", "first", "skipped", "reasons"}, and "tokens" with a
+        tokenizer. "labels" are the counts of at most 10,000 labels, "unknown" the labels that mean that the label is
+        unknown, and "reasons" why rows are skipped: {"reason", "rows", "first"}. For tags also "fitted", the settings
+        that fine-tuning finds, such as the scheme, or "refused", why it refuses the file.
 
     Raises:
         UserError: The file as a whole cannot be read.
@@ -204,7 +204,7 @@ def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
     if not isinstance(task, FitsCounts) or seen.counts is None or not seen.examples:
         return {}
     if len(seen.counts) > MAX_COUNTS:
-        console.warn(f"{where}: its labels are too many and diverse to say here what fine-tuning finds in them")
+        console.warn(f"{where}: its labels are too many and too diverse to predict how fine-tuning will read them")
         return {}
     try:
         fitted = task.fit_counts(seen.counts)
@@ -260,5 +260,5 @@ def _label_lines(labels: dict[str, int], others: int) -> list[str]:
         return [f"labels: {len(labels):,} numbers, from {min(known):g} to {max(known):g}"]
     shown = ", ".join(f"{shorten(label)} {count:,}" for label, count in islice(labels.items(), LABELS_SHOWN))
     more = f" … and {len(labels) - LABELS_SHOWN:,} more" if len(labels) > LABELS_SHOWN else ""
-    beyond = f"; {others:,} of still others" if others else ""
+    beyond = f"; {others:,} with other labels" if others else ""
     return [f"labels: {shown}{more}{beyond}"] if labels else []

@@ -28,7 +28,7 @@ def marker_names(form: MarkerForm, example: RelationExample) -> tuple[tuple[str,
 
 
 def marked_text(form: MarkerForm, markers: dict[str, str], example: RelationExample) -> str:
-    """Return the text with its markers, between blanks.
+    """Return the text with its markers, between spaces.
 
     Args:
         form: The form of the markers.

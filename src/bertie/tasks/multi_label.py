@@ -77,8 +77,8 @@ class MultiLabel(TaskDefaults):
     label: str = ""
     """Column of the labels; empty: labels or label, or else all columns of 0 and 1, without texts and ids."""
     separator: str = ""
-    """Separator of the labels of a cell, such as a comma; none: a cell is one label; empty: found if the data leave no
-    doubt."""
+    """Separator of the labels of a cell, such as a comma; none: a cell is one label; empty: detected if the data leave
+    no doubt."""
     labels: tuple[str, ...] = ()
     """The labels, which may be columns of 0 and 1; empty: the labels of the training examples, sorted."""
     class_weights: ClassWeights = "none"
@@ -90,9 +90,9 @@ class MultiLabel(TaskDefaults):
     pooling: text_options.HeadReads = "model"
     paired: text_options.ArePairs = None
     thresholds: NoFlag[tuple[float, ...]] = ()
-    """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
+    """The lowest probability at which each label is predicted; empty: 0.5. Tuned on dev examples."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """How the training file is read, for other files that leave a doubt."""
+    """How the training file is read, for other files that are ambiguous."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -251,7 +251,7 @@ class MultiLabel(TaskDefaults):
             return Passage({side: text or "no label" for side, text in facts.items()}, texts_of(examples[i]))
 
         losses = log_losses(np.where(gold_NC, p_NC, 1 - p_NC)).sum(1)
-        loss = "−log of the probability that each label is there or not, as it is, summed over the labels, in nats"
+        loss = "−log of the probability of each label's gold value, present or absent, summed over the labels, in nats"
         members = np.stack([(gold_NC & found_NC).sum(0), gold_NC.sum(0), found_NC.sum(0)])
         header = ("label", "precision", "recall", "f1", "threshold", "support", "found")
         without = int((~gold_NC.any(1)).sum())

@@ -65,7 +65,7 @@ def require_once(names: Iterable[str], where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise UserError(f"{where}: {name} is there twice")
+            raise UserError(f"{where}: {name} occurs twice")
         seen.add(name)
 
 
@@ -73,7 +73,7 @@ def index_of(text: str, place: str) -> int:
     """Return a text as an integer from 0, or raise a UserError."""
     index = parse_index(text)
     if index is None:
-        raise UserError(f"{place}: the index is {text[:20]!r}, and must be a number from 0")
+        raise UserError(f"{place}: the index is {text[:20]!r}, but must be a number from 0")
     return index
 
 

@@ -38,7 +38,7 @@ class ChoicePrediction:
 class Entity:
     """Characters start to end (exclusive) of the original text, and their label.
 
-    score is the mean probability of the tags in it. In a list of words, characters count in the words joined by blanks.
+    score is the mean probability of the tags in it. In a list of words, characters count in the words joined by spaces.
     """
 
     text: str

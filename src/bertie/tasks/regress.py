@@ -142,8 +142,8 @@ class Regress(TaskDefaults):
 
         measures = {
             "mean absolute error": np.abs(residuals).mean(),
-            "mean absolute error of always saying the mean": np.abs(gold - gold.mean()).mean(),
-            "root of the mean square": np.sqrt((residuals**2).mean()),
+            "mean absolute error of always predicting the mean": np.abs(gold - gold.mean()).mean(),
+            "root mean squared error": np.sqrt((residuals**2).mean()),
             "mean residual": residuals.mean(),
         }
         caption = "number of examples, by residual"

@@ -90,14 +90,14 @@ class Relate(TaskDefaults):
     """The class that says "no relation", which F1 leaves out; empty: no_relation or Other, if it is one of the labels. none:
     there is no such class."""
     no_label: tuple[str, ...] = ()
-    """Labels that mean that the label is unknown, such as -1; such examples are left out. Empty: found, if the other labels leave
-    no doubt."""
+    """Labels that mean that the label is unknown, such as -1; such examples are left out. Empty: detected, if the other
+    labels leave no doubt."""
     labels: tuple[str, ...] = ()
     """The relations; empty: the labels of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
     """The token of each marker, by its name: E1, /E1, E1:PERSON, … Empty: the name in brackets."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """How the training file is read, for other files that leave a doubt."""
+    """How the training file is read, for other files that are ambiguous."""
 
     def __post_init__(self) -> None:
         require_distinct(self.labels)
@@ -180,7 +180,7 @@ class Relate(TaskDefaults):
     def _negative_of(self, labels: tuple[str, ...]) -> str:
         """Return the negative class, or `NONE`."""
         if self.negative and self.negative not in (*labels, NONE):
-            raise UsageError(f"task.negative is {self.negative!r}, and the relations are {join_names(labels)}")
+            raise UsageError(f"task.negative is {self.negative!r}, but the relations are {join_names(labels)}")
         known = [name for name in NEGATIVES if name in labels]
         if not self.negative and len(known) > 1:
             raise UsageError(f"{' and '.join(known)} could both be the negative class: choose with --task.negative")
@@ -223,7 +223,7 @@ class Relate(TaskDefaults):
             if len(at) != len(names[0] + names[1]):
                 raise UserError(f"{example.source}: the text has a marker of its own, such as {self.added_tokens[0]!r}")
             if len(at) > most:
-                raise UsageError(f"max_length is {max_length}, and the markers alone are {len(at)} tokens: give more")
+                raise UsageError(f"max_length is {max_length}, but the markers alone are {len(at)} tokens: raise it")
             sequence = truncation.add_special_tokens(tokenizer, [text.take(kept_tokens(at, len(text.ids), most))])
             first, second = (int(np.argmax(sequence.input_ids == ids[self.markers[side[0]]])) for side in names)
             target = _Target(first, second, index.get(str(example.label), -1))
@@ -276,7 +276,7 @@ class Relate(TaskDefaults):
     def evaluate(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> Evaluation:
         self.validate(examples)
         relations, negative = self._scored
-        note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 that of all together"
+        note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 is computed over all together"
         note += f", without {negative}." if negative else "."
         header = ("relation", "precision", "recall", "f1", "support", "found")
         counts = relation_counts(*classes.gold_and_predicted(predictions, examples), relations, negative)

@@ -118,7 +118,7 @@ def _by_id(rows: list[Row | UserError], examples: list[Any], known: Iterable[Any
         lacking = f"{len(missing):,} of {len(examples):,} questions have no prediction"
         if strict or len(missing) == len(examples) or any(not example.answers for example in examples):
             raise UserError(f"{where}: {lacking}: {_some(missing)}")
-        console.warn(f"{lacking} and count 0 (--strict refuses them): {_some(missing)}")
+        console.warn(f"{lacking} and score 0 (--strict refuses them): {_some(missing)}")
     ids = {question.id for question in known if not isinstance(question, UserError)}
     _ignore("prediction", [name for name in said if name not in ids], where, strict)
     return [(said[example.id], example) for example in examples if example.id in said]
@@ -155,7 +155,7 @@ def _ignore(what: str, extra: list[str], where: str, strict: bool) -> None:
         problem = f"{where} does not have the questions of {console.plural(len(extra), what)}"
         if strict:
             raise UserError(f"{problem}: {_some(extra)}")
-        console.warn(f"{problem}, which count for nothing (--strict refuses them): {_some(extra)}")
+        console.warn(f"{problem}, which are ignored (--strict refuses them): {_some(extra)}")
 
 
 def _some(ids: list[str]) -> str:

@@ -125,7 +125,7 @@ class Span(TaskDefaults):
             raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
         if several := sum(len({answer.text for answer in example.answers or ()}) > 1 for example in examples):
             shown = f"{several:,} of {len(examples):,} questions"
-            console.info(f"{shown} have several answers: the first of each is trained on")
+            console.info(f"{shown} have several answers: training uses the first of each")
         unanswerable = any(not example.answers for example in examples)
         return replace(self, threshold=0.0) if unanswerable and self.threshold is None else self
 

@@ -67,18 +67,18 @@ class Tag(TaskDefaults):
     tag: int = -1
     """Column of the tag in a CoNLL file, from 0; negative: from the end. Required for .conllu, where 3 is UPOS."""
     comments: Keep = ""
-    """Lines that begin with "#" before a sentence of a CoNLL file: skip them as comments, or keep them as words. Empty: found,
-    or asked."""
+    """Lines that begin with "#" before a sentence of a CoNLL file: skip them as comments, or keep them as words. Empty:
+    detected; if in doubt, bertie stops and asks."""
     tokens: str = ""
     """Key of the words in .jsonl, or of the text of annotated spans; empty: tokens, words or text."""
     tags: str = ""
     """Key of the tags in .jsonl; empty: tags, ner_tags, labels or ner. Or of spans; empty: entities, spans, label or labels."""
     labels: tuple[str, ...] = ()
-    """The tags; empty: the tags of the training examples, sorted. If the data have numbers instead, name the tags here, in the
-    order of their numbers."""
+    """The tags; empty: the tags of the training examples, sorted. If the data have numbers instead, name the tags in
+    the order of their numbers."""
     scheme: Scheme = ""
-    """How tags mark entities: iob1, bio, io, iobes, bilou, bmes, biewo, bmewo, or none, for tags of single words; empty: found
-    from all tags of the training examples."""
+    """How tags mark entities: iob1, bio, io, iobes, bilou, bmes, biewo, bmewo, or none, for tags of single words;
+    empty: detected from all tags of the training examples."""
     class_weights: ClassWeights = "none"
     """Weights of the tags in the loss. balanced: n / (number of tags · n_c) for a tag of n_c of n words. A table: one weight
     for each tag."""
@@ -89,7 +89,7 @@ class Tag(TaskDefaults):
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """How the training file is read, for other files that leave a doubt."""
+    """How the training file is read, for other files that are ambiguous."""
     aggregation_strategy: NoFlag[Strategy] = "first"
     """How predictions for subwords become entities: see `aggregation`."""
 

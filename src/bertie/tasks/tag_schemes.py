@@ -110,14 +110,14 @@ def find_form(tag_counts: TagCounts, scheme: Scheme, labels: Iterable[str] = ())
     counts.update(tag_counts.tags)
     form, share = _best_form(counts, scheme)
     if form is not None and form.whole and (other := form_of(tuple(counts))) is not None:
-        raise UsageError(f'task.scheme is "io", and the tags are {_NAMES[other.scheme]}: {join_names(counts)}')
+        raise UsageError(f'task.scheme is "io", but the tags are {_NAMES[other.scheme]}: {join_names(counts)}')
     if form is not None and form.strict and not scheme and _are_broken(form, tag_counts):
         looser, most = _best_form(counts, "bio")  # E or S instead of I or B is a mistake
         form, share = (looser, most) if looser is not None and most >= _TYPO else (form, share)
     wrong = [tag for tag in counts if form is not None and form.mark(tag) is None]
     if form is None or (wrong and not scheme and not _is_meant(form, counts, share, tag_counts)):
         if scheme:
-            raise UsageError(f'task.scheme is "{scheme}", and no tag has its letters: {join_names(counts)}')
+            raise UsageError(f'task.scheme is "{scheme}", but no tag has its letters: {join_names(counts)}')
         remedy = "--task.scheme io takes equal tags in a row as one entity"
         console.info(f"tags: they mark no entities, so the metric is the accuracy of words ({remedy})")
         return None
@@ -184,7 +184,7 @@ def _is_meant(form: TagForm, counts: Counter[str], share: float, tag_counts: Tag
         like = next(tag for tag in tag_counts.tags if form.mark(tag) not in (None, OUTSIDE))
         other = next(tag for tag in counts if form.mark(tag) is None)
         problem = f"{tag_counts.place(like)}: the tag {shorten(like)!r} looks like {form.scheme.upper()}"
-        raise UsageError(f"{problem}, and most tags do not, such as {shorten(other)!r}", f"Choose: {_REMEDY}")
+        raise UsageError(f"{problem}, but most tags do not, such as {shorten(other)!r}", f"Choose: {_REMEDY}")
     return True
 
 
@@ -212,11 +212,13 @@ def _by_order(form: TagForm, tag_counts: TagCounts, scheme: Scheme) -> TagForm:
     if (scheme == "iob1" and other and not bad) or (scheme == "bio" and bad and not other):
         fits, against = ("bio", other) if scheme == "iob1" else ("iob1", bad)
         place = tag_counts.first(against)
-        raise UsageError(f'task.scheme is "{scheme}", and the tags are {_NAMES[fits]}: {place}', "Name that, or none")
+        raise UsageError(
+            f'task.scheme is "{scheme}", but the tags are {_NAMES[fits]}: {place}', "Set that scheme, or none"
+        )
     if bad and not other:
         return replace(form, scheme="iob1")
     if bad and scheme != "iob1":
-        console.warn(f"I without B before it begins an entity, as for conlleval: {_places(tag_counts, bad)}")
+        console.warn(f"an I without a B before it begins an entity, as in conlleval: {_places(tag_counts, bad)}")
     return replace(form, scheme=scheme or "bio")
 
 

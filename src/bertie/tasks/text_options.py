@@ -13,8 +13,8 @@ PairColumn = Annotated[str, Doc("Column of the second text, for tasks on pairs; 
 UnknownLabels = Annotated[
     tuple[str, ...],
     Doc(
-        "Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and "
-        "MNLI's dash."
+        "Labels that mean that the label is unknown, such as -1; empty: detected if unambiguous, such as SNLI's -1 "
+        "and MNLI's dash."
     ),
 ]
 TextTruncation = Annotated[
@@ -32,8 +32,8 @@ WindowStride = Annotated[
 HeadReads = Annotated[
     TaskPooling,
     Doc(
-        "Vector of a text, or a pair, for the head. model: as the model's `classifier_pooling` says, which for BERT "
-        "is token. The others are explained in the documentation of fine-tuning."
+        "Vector of a text, or a pair, for the head. model: the model's `classifier_pooling`, which is token for "
+        "BERT. The documentation of fine-tuning explains the others."
     ),
 ]
 ArePairs = NoFlag[Annotated[bool | None, Doc("Whether examples are pairs; set from the training examples.")]]

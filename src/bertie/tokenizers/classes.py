@@ -100,7 +100,7 @@ def require_obeyed(path: Path, values: dict[str, Any]) -> None:
     """Raise UserError if the settings of a tokenizer bring what bertie does not read, or truncate at the start."""
     for name in REFUSED:
         if name in values:
-            raise UserError(f"{path}: {name} is set, which no tokenizer's settings have: remove it")
+            raise UserError(f"{path}: {name} is not a setting of tokenizers: remove it")
     for name in ("init_inputs", "fast_tokenizer_files"):
         if [entry for entry in values.get(name) or () if entry != JSON]:
             raise UserError(f"{path}: {name} is {str(values[name])[:100]}, which bertie does not read: remove it")
@@ -260,8 +260,9 @@ def _read_xlm_roberta(settings: TokenizerSettings, roles: Roles) -> _Read:
     further = [AddedToken(piece, normalized=False, special=control) for piece, control in model.added]
     if lost := texts(settings.extra) - texts(further) - texts(settings.added):
         console.warn(
-            f"{settings.folder / MAP}: additional_special_tokens has {sorted(lost)[0]!r}: text here, because transformers does "
-            f"not read them beside a SentencePiece model (to use them, name them as extra_special_tokens in {CONFIG})"
+            f"{settings.folder / MAP}: additional_special_tokens has {sorted(lost)[0]!r}, which is text here, because "
+            "transformers ignores this key beside a SentencePiece model (to use it, write extra_special_tokens into "
+            f"{CONFIG})"
         )
     return engine, further
 

@@ -265,5 +265,5 @@ def read_engine(path: Path, content: bytes) -> Any:
     with library_errors(f"{path} is damaged or is not a tokenizer"):
         engine = tokenizers.Tokenizer.from_buffer(content)
     if dropout := getattr(engine.model, "dropout", None):
-        raise UserError(f"{path}: model.dropout is {dropout}, so each reading of a text is another: set it to null")
+        raise UserError(f"{path}: model.dropout is {dropout}, so a text is read differently each time: set it to null")
     return engine

@@ -45,7 +45,7 @@ def read_model(path: Path, content: bytes) -> SentencePieceModel:
     except (UserError, KeyError) as error:
         raise UserError(f"{path} is damaged or is not a SentencePiece model: {error}") from error
     if kind != UNIGRAM or not pieces:
-        raise UserError(f"{path} is no unigram model: its model_type is {kind}, and it has {len(pieces)} pieces")
+        raise UserError(f"{path} is not a unigram model: its model_type is {kind}, and it has {len(pieces)} pieces")
     return SentencePieceModel(pieces, added, charsmap)
 
 

@@ -56,7 +56,7 @@ class Tokenizer:
     text, such as "[MASK]", is ordinary text; `encode` never adds special tokens.
 
     Attributes:
-        backend: What depends on the algorithm.
+        backend: The part that depends on the algorithm.
         longest: Length in tokens that the folder names as its limit (model_max_length). None: it names none.
         extra: User tokens that Hugging Face calls special, such as "[E1]": decoding may leave them out there.
         split: Whether special tokens in a text are text in transformers, too (split_special_tokens).
@@ -117,7 +117,7 @@ class Tokenizer:
 
         Raises:
             UsageError: The folder has no such file, or needs transformers, which is not installed.
-            UserError: A file is damaged, asks for what bertie does not reproduce, or leaves the case in doubt.
+            UserError: A file is damaged, needs what bertie cannot reproduce, or leaves the case in doubt.
         """
         read = read_folder(ModelFolder.of(folder))
         return cls(read.backend, read.longest, read.extra, read.split)
@@ -192,7 +192,7 @@ class Tokenizer:
         """Whether each entry starts a word, bool [V].
 
         False for entries that continue one ("##…" in WordPiece); true for "Ġ…" and "Ċ…" in byte-level BPE, for "▁…" and
-        entries in scripts without blanks in unigram vocabularies. The first token of a text does, too (`word_starts`).
+        entries in scripts without spaces in unigram vocabularies. The first token of a text does, too (`word_starts`).
         """
         return np.array([self.backend.starts_word(entry) for entry in self.vocabulary])
 

@@ -66,7 +66,7 @@ class CheckpointWriter:
             BaseException: An error that is not about a file.
         """
         while self._failures:
-            console.warn(f"{self._failures.pop(0)}; training goes on, and the checkpoint is tried again")
+            console.warn(f"{self._failures.pop(0)}; training continues, and will write the checkpoint again")
         if self._fatal is not None:
             self._join()
         seconds, self._seconds = self._seconds, []

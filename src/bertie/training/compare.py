@@ -40,7 +40,7 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
 
     Raises:
         UsageError: For fewer than two runs, a folder that is not a run or has no training step yet, the same run twice,
-            runs that have no loss in common, or an `out` that exists and is no HTML page.
+            runs that have no loss in common, or an `out` that exists and is not an HTML page.
         UserError: If metrics.jsonl of a run is damaged.
     """
     folders = [Path(run) for run in runs]

@@ -284,7 +284,7 @@ def _torchrun_store() -> Any:
         reason = first_line(error)
         raise UsageError(
             f"the ranks do not meet at {place} ({reason}): start all of them with torchrun, and give a --master-port that "
-            "no other program has; to use a single process, unset WORLD_SIZE"
+            "no other program uses; to use a single process, unset WORLD_SIZE"
         ) from error
 
 

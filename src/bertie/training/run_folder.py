@@ -103,7 +103,7 @@ class RunFolder:
         try:
             self.flush()
         except UserError as error:
-            console.warn(f"{error}; training goes on, and what was logged is written later", once=True)
+            console.warn(f"{error}; training continues, and will write the log later", once=True)
 
     def flush(self) -> tuple[int, str]:
         """Append the buffered records to metrics.jsonl, and sync the file to disk.

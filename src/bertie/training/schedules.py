@@ -75,7 +75,7 @@ class WarmupStableDecay:
     def __post_init__(self) -> None:
         check_ranges("schedule", self)
         if self.warmup + self.decay > 1:
-            raise UsageError("schedule: warmup + decay is more than 1")
+            raise UsageError("schedule: warmup + decay is more than 1: lower one of them")
 
     def factor(self, step: int, steps: int) -> float:
         """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""

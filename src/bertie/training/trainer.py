@@ -320,7 +320,7 @@ class _Session:
             except UserError as error:
                 if wait or job.patience:  # all ranks count on the checkpoint of the best evaluation
                     raise
-                console.warn(f"{error}; training goes on without a checkpoint of step {counters.step}")
+                console.warn(f"{error}; training continues without a checkpoint of step {counters.step}")
                 self.last_save = begun
                 return
             self.update_best()

@@ -177,7 +177,7 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
 def test_a_key_that_stands_twice_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
     read = storage.read_json_list if content.lstrip()[0] == "[" else storage.read_json
-    with pytest.raises(UserError, match=r"x\.json: the key '[aby]' stands twice in an object: keep one"):
+    with pytest.raises(UserError, match=r"x\.json: the key '[aby]' occurs twice in an object: keep one"):
         read(tmp_path / "x.json")
 
 
@@ -192,13 +192,13 @@ def test_read_json_list_requires_an_array(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[1, {"a": 2}]')
     assert storage.read_json_list(tmp_path / "a.json") == [1, {"a": 2}]
     (tmp_path / "a.json").write_text("{}")
-    with pytest.raises(UserError, match="holds no JSON array"):
+    with pytest.raises(UserError, match="is not a JSON array"):
         storage.read_json_list(tmp_path / "a.json")
     storage.write_json(tmp_path / "a.json", {"b": 1, "c": 2})
-    with pytest.raises(UserError, match="holds a JSON object, and must hold a list of tasks"):
+    with pytest.raises(UserError, match="holds a JSON object, but must hold a list of tasks"):
         storage.read_json_list(tmp_path / "a.json", "a list of tasks")
     (tmp_path / "a.json").write_text("[1]")
-    with pytest.raises(UserError, match="holds a JSON value, and must hold an object"):
+    with pytest.raises(UserError, match="holds a JSON value, but must hold an object"):
         storage.read_json(tmp_path / "a.json", None, "an object")
 
 

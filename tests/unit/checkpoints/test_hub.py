@@ -209,7 +209,7 @@ def test_a_failed_upload_is_one_line_and_leaves_the_folder(status: int, stand_in
 
 @pytest.mark.parametrize("name", ["", "https://hub/me/mine"])
 def test_names_of_no_repository_are_refused(name: str, stand_in: Hub) -> None:
-    with pytest.raises(UsageError, match="names no repository, such as me/my-bert"):
+    with pytest.raises(UsageError, match="is not the name of a repository"):
         hub.require_repo(name)
     assert stand_in.asked == []
 
@@ -217,7 +217,7 @@ def test_names_of_no_repository_are_refused(name: str, stand_in: Hub) -> None:
 def test_a_token_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="no token of the hub"):
+    with pytest.raises(UsageError, match="no token for the hub"):
         hub.require_repo("me/mine")
 
 

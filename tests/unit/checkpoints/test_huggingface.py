@@ -210,7 +210,7 @@ def test_names_that_only_label2id_has_are_a_warning(
     assert from_config_json(values | {"label2id": {"LABEL_0": 0}}, "one/config.json")[2] == ()
     assert not capsys.readouterr().err
     assert from_config_json(values | {"label2id": {"good": 1, "bad": 0}}, "two/config.json")[2] == ()
-    assert "two/config.json: label2id names good, bad, and id2label names no class" in capsys.readouterr().err
+    assert "two/config.json: label2id names good, bad, but id2label names no class" in capsys.readouterr().err
 
 
 def test_class_names_fill_gaps(tiny_config: TransformerConfig) -> None:

@@ -149,4 +149,4 @@ def test_damaged_metadata_are_a_warning(metadata: str, tmp_path: Path, capsys: p
     (tmp_path / FILE).write_text(f"---\n{metadata}\n---\n")
     assert metadata_of(tmp_path, scores=True) == {}
     [line] = capsys.readouterr().err.splitlines()
-    assert f"{tmp_path / FILE}: its metadata cannot be read and are not kept" in line
+    assert f"{tmp_path / FILE}: its metadata cannot be read and is not kept" in line

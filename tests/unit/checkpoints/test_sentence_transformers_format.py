@@ -174,7 +174,7 @@ DENSE: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], str | None]] 
     ("Dense", SIZES, LINEAR | {"more": (1,)}, "also holds more"),
     ("Dense", SIZES, {}, "model.safetensors is missing"),
     ("Dense", SIZES, LINEAR | {"linear.weight": (4,)}, "linear.weight has the shape"),
-    ("Dense", SIZES | {"in_features": 9}, LINEAR | {"linear.weight": (4, 9)}, "width 9, and those before"),
+    ("Dense", SIZES | {"in_features": 9}, LINEAR | {"linear.weight": (4, 9)}, "width 9, but the module before"),
     ("Dense", SIZES | {"bias": 1}, LINEAR, "bias is 1"),
     ("Dense", SIZES | {"activation_function": "os.system"}, LINEAR, "activation_function is 'os.system'"),
     ("Dense", SIZES | {"module_input_name": "token_embeddings"}, LINEAR, "module_input_name is 'token_embeddings'"),

@@ -69,8 +69,8 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pretrain mini", "bertie pretrain lacks --data STR, --out PATH (see bertie pretrain --help)"),
-        ("fill-mask", "bertie fill-mask lacks RUN, TEXT (see bertie fill-mask --help)"),
+        ("pretrain mini", "bertie pretrain needs --data STR, --out PATH (see bertie pretrain --help)"),
+        ("fill-mask", "bertie fill-mask needs RUN, TEXT (see bertie fill-mask --help)"),
         ("demo --scale big", "--scale: expected a number, found 'big' (see bertie demo --help)"),
         (
             "finetune classify --epochs 1",
@@ -86,7 +86,7 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
             "tokenizer train a.txt --out b --executor x",
             "--executor: expected 'local', 'ray', found 'x' (see bertie tokenizer train --help)",
         ),
-        ("predict", "bertie predict lacks RUN, the first argument"),
+        ("predict", "bertie predict needs RUN as its first argument"),
         ("runs", "incomplete command 'runs': use bertie runs compare"),
         ("predcit x", "unknown command 'predcit': did you mean 'predict'? (see bertie --help)"),
         ("tokeniser", "unknown command 'tokeniser': did you mean 'tokenizer train'? (see bertie --help)"),
@@ -99,7 +99,7 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
             "did you mean "
             "'onnx'? (see bertie convert --help)",
         ),
-        ("demo --scale", "--scale FLOAT lacks its value (see bertie demo --help)"),
+        ("demo --scale", "--scale FLOAT needs a value (see bertie demo --help)"),
         ("demo --json=1", "--json takes no value, found '1' (see bertie demo --help)"),
         ("demo now", "unknown argument now (see bertie demo --help)"),
         ("demo -x", "unknown argument -x (see bertie demo --help)"),

@@ -26,9 +26,11 @@ def test_models_have_the_last_part_of_their_path_or_a_given_name(tmp_path: Path)
 
 
 def test_names_are_unique() -> None:
-    with pytest.raises(UsageError, match="two models have the name 'mini': name them, as in mini-2=other/mini"):
+    with pytest.raises(
+        UsageError, match="two models have the name 'mini': give one of them another name, as in mini-2=other/mini"
+    ):
         _names(["runs/mini", "other/mini"])
-    with pytest.raises(UsageError, match="lacks RUN"):
+    with pytest.raises(UsageError, match="needs RUN"):
         _names([])
 
 

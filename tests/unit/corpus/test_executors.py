@@ -159,5 +159,5 @@ def test_a_cluster_that_refuses_may_want_a_token(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ray, "init", refuse)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(UserError, match=r": failed to connect; if it wants a token, set RAY_AUTH_MODE=token$"):
+        with pytest.raises(UserError, match=r": failed to connect; if it requires a token, set RAY_AUTH_MODE=token$"):
             connect_ray(address, 1)

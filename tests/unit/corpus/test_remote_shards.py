@@ -185,7 +185,7 @@ def test_a_cache_for_one_section_is_enough(bucket: Bucket, monkeypatch: pytest.M
 
 def test_a_cache_that_is_too_small_is_refused(bucket: Bucket) -> None:
     opened = bucket.open(cache_gb=60_000 / 1e9)
-    with pytest.raises(UsageError, match=r"may hold 6e-05 GB, and memory://bucket/shards .*--cache-gb.*shuffle_tokens"):
+    with pytest.raises(UsageError, match=r"may hold 6e-05 GB, but memory://bucket/shards .*--cache-gb.*shuffle_tokens"):
         opened.require_room(0)
     bucket.open().require_room(0)
     open_shards(bucket.local).require_room(0)
@@ -317,7 +317,7 @@ def test_what_is_no_array_is_refused(bucket: Bucket, tmp_path: Path, kind: str, 
     ("content", "message"),
     [
         (b"{", r"manifest\.json failed 8 times"),
-        (b"[]", r"manifest\.json is damaged: it holds no JSON object"),
+        (b"[]", r"manifest\.json is damaged: it is not a JSON object"),
         (b'{"format": 99}', r"memory://bucket/shards/manifest\.json: format 99"),
         (b'{"format": 1, "files": 3}', r"manifest\.json is damaged"),
     ],
@@ -352,6 +352,6 @@ def test_no_shards_at_a_url(bucket: Bucket) -> None:
 
 def test_a_cache_for_a_local_folder_is_refused(bucket: Bucket) -> None:
     with pytest.raises(
-        UsageError, match=r"--cache and --cache-gb are for shards in an object store, and .* is a folder"
+        UsageError, match=r"--cache and --cache-gb are for shards in an object store, but .* is a folder"
     ):
         open_shards(bucket.local, bucket.cache)

@@ -100,7 +100,7 @@ def test_brat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         tuple(WORDS),
     ]
     (tmp_path / "a.txt").unlink()
-    with pytest.raises(UsageError, match=r"a\.ann: its text is not beside it: no file a\.txt"):
+    with pytest.raises(UsageError, match=r"a\.ann: its text a\.txt is missing"):
         list(Reader(TaggedSentences()).read(tmp_path / "a.ann"))
 
 
@@ -126,18 +126,21 @@ def test_half_of_a_pair_of_brat_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         ([[0, 10, "PER"], [5, 9, "PER"]], "the span PER 5–9 is nested in PER 0–10"),
         ([[5, 14, "PER"], [0, 6, "PER"]], "the span PER 5–14 overlaps with PER 0–6"),
         ([[0, 500, "PER"]], "the span PER 0–500 is not in the text, which has 62 characters"),
-        ([[-1, 4, "PER"]], "a span starts at -1 and ends at 4: expected numbers of characters, from 0"),
+        ([[-1, 4, "PER"]], "a span starts at -1 and ends at 4: expected character offsets, from 0"),
         ([[4, 5, "PER"]], "the span PER 4–5 covers no word"),
         ([[0, 3, "PER"]], r"the span PER 0–3 cuts the word 'Anna' \(0–4\)"),
         ([[0, 4, ""]], "the span 0–4 has no label"),
         ([[0, 4]], r"a span is \[start, end, label\]"),
-        ([[0, 4, "O"]], "the span O 0–4: O is the tag of words outside of entities"),
+        ([[0, 4, "O"]], "the span O 0–4: O is the tag of words outside entities"),
         (
             [[0, 4, "B-PER"], [5, 10, "I-PER"]],
             "the spans B-PER 0–4 and I-PER 5–10 are tags of words.* tokens and tags",
         ),
         ([{"start": 0, "end": 4, "labels": ["A", "B"]}], "a span has the labels .* give one"),
-        ([{"start": 0, "end": 4, "label": "A", "text": "Otto"}], "the span A 0–4 .'Otto'. has another text .*: 'Anna'"),
+        (
+            [{"start": 0, "end": 4, "label": "A", "text": "Otto"}],
+            "the span A 0–4 .'Otto'. has a different text .*: 'Anna'",
+        ),
     ],
 )
 def test_spans_that_are_no_tags_of_words_are_refused_by_line(tmp_path: Path, spans: Any, message: str) -> None:
@@ -184,7 +187,7 @@ def test_spans_get_the_tags_of_the_model(scheme: Scheme, tags: str) -> None:
     text, spans = "a b c d e f", [[0, 5, "L"], [6, 7, "L"], [8, 9, "P"]]
     [found] = Reader(TaggedSentences(form=TagForm(scheme))).values([{"text": text, "entities": spans}], labeled=True)
     assert found.tags == tuple(tags.split())
-    with pytest.raises(UserError, match="follows one with its label, and the scheme io would join them"):
+    with pytest.raises(UserError, match="follows one with the same label: the scheme io would join them"):
         list(Reader(TaggedSentences(form=TagForm("io"))).values([{"text": text, "entities": spans}], labeled=True))
     model = Tag(labels=("B-L", "L-L", "O", "U-L"), scheme="bilou")
     [dev] = model.reader.values([{"text": "a b", "entities": [[0, 1, "L"]]}], labeled=True)
@@ -242,8 +245,8 @@ def test_label_studio_tasks_that_are_refused(tmp_path: Path) -> None:
     errors = [str(each) for each in Reader(TaggedSentences()).read(write(tmp_path / "a.json", tasks))]
     assert "a.json: example 1: 2 annotations: keep one of them" in errors[0]
     assert "example 2: its annotator left it out: was_cancelled" in errors[1]
-    assert "example 3: hypertextlabels are not labels of characters" in errors[2]
-    assert "example 4: the span PER 0–4 ('Otto') has another text in the document: 'Anna'" in errors[3]
+    assert "example 3: bertie reads labels of characters in a text, not hypertextlabels" in errors[2]
+    assert "example 4: the span PER 0–4 ('Otto') has a different text in the document: 'Anna'" in errors[3]
     assert "example 5: expected an object" in errors[4]
     assert "tags=('O', 'O'" in errors[5]
 
@@ -259,7 +262,7 @@ def test_label_studio_names_the_text_of_its_regions(tmp_path: Path) -> None:
     for region in one["annotations"][0]["result"]:
         region["to_name"] = "shown"
     [bad] = Reader(TaggedSentences()).read(write(tmp_path / "a.json", [one]))
-    assert "its regions are of 'shown', and the texts are text, title. Choose with --task.tokens" in str(bad)
+    assert "its regions belong to 'shown', but the texts are text, title. Choose with --task.tokens" in str(bad)
     [found] = Reader(TaggedSentences(tokens="text")).read(tmp_path / "a.json")
     assert found.words == ("Anna", "was", "in")
 
@@ -269,7 +272,7 @@ def test_label_studio_names_the_text_of_its_regions(tmp_path: Path) -> None:
 )
 def test_damaged_tasks_of_label_studio_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     [bad] = Reader(TaggedSentences()).read(write(tmp_path / "a.json", [task([]) | change]))
-    assert "example 1: 'annotations' is no list of objects" in str(bad).replace("result", "annotations", 1)
+    assert "example 1: 'annotations' is not a list of objects" in str(bad).replace("result", "annotations", 1)
 
 
 def test_lines_that_brat_does_not_write_are_refused(tmp_path: Path) -> None:

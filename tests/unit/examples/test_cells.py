@@ -84,7 +84,7 @@ def test_two_columns_of_answers_and_unknown_flags(tmp_path: Path) -> None:
     no, two, maybe = read(tmp_path / "a.jsonl", none, both, {"answers": ["c"], "is_impossible": "maybe"})
     assert no.answers == ()
     assert "could both be the answers" in str(two)
-    assert "is_impossible is 'maybe', and must be true or false" in str(maybe)
+    assert "is_impossible is 'maybe', but must be true or false" in str(maybe)
 
 
 @pytest.mark.parametrize(

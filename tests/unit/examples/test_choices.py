@@ -53,7 +53,7 @@ def test_the_file_says_from_which_number_labels_count(tmp_path: Path, capsys: py
     assert labels(read(tmp_path, *social)) == [0, 1]
     assert labels(read(tmp_path, *social, labels_from=0)) == [1, 2]
     zero, _ = read(tmp_path, {**SOCIAL, "label": 0}, {**SOCIAL, "label": 3})  # one of them is a mistake
-    assert "'label' is '0', and the 3 endings are 1 to 3" in str(zero)
+    assert "'label' is '0', but the 3 endings are 1 to 3" in str(zero)
     assert labels(read(tmp_path, {**SOCIAL, "label": "C"})) == [2]
     assert not capsys.readouterr().err
     assert labels(read(tmp_path, {**SOCIAL, "label": 0}, {**SOCIAL, "label": 2})) == [0, 2]
@@ -63,7 +63,7 @@ def test_the_file_says_from_which_number_labels_count(tmp_path: Path, capsys: py
     assert "a.jsonl:2 shows (--task.labels-from)" in capsys.readouterr().err
     good, mistake, _ = read(tmp_path, *rows, {**rows[0], "label": 0})
     assert good.label == 1
-    assert "'label' is '2', and the 2 endings are 0 to 1" in str(mistake)
+    assert "'label' is '2', but the 2 endings are 0 to 1" in str(mistake)
     with pytest.raises(UsageError, match=r"task\.labels_from"):
         Choose(labels_from=2)
 
@@ -149,7 +149,7 @@ def test_columns_numbered_from_1_are_asked_about(tmp_path: Path) -> None:
     for reader in (Choose().reader, Choose(endings=("option1", "option2", "option3")).reader):
         with pytest.raises(UserError, match=r"example 1: the labels could count from 0, or name the columns"):
             list(reader.values(rows, labeled=True))
-        with pytest.raises(UserError, match=r"a\.jsonl:1: the labels could count .*--task\.labels-from 0, or 1"):
+        with pytest.raises(UserError, match=r"a\.jsonl:1: the labels could count .*--task\.labels-from to 0 or 1"):
             read(tmp_path, *rows)
     assert [label for *_, label in both(tmp_path, rows, labels_from=1)] == [0, 1]
     assert [label for *_, label in both(tmp_path, [*rows, {**rows[0], "answer": 0}])] == [1, 2, 0]
@@ -174,7 +174,7 @@ def test_numbers_that_name_the_endings(tmp_path: Path, label: Any, names: list[A
     row = {"question": "q", "choices": {"text": ["x", "y", "z"], "label": names}, "answerKey": label}
     assert both(tmp_path, [row])[0][3] == (1 if "A" in names else 0)
     if "A" not in names:
-        with pytest.raises(UserError, match="'answerKey' is '0', and the 3 endings are 1, 2, 3"):
+        with pytest.raises(UserError, match="'answerKey' is '0', but the 3 endings are 1, 2, 3"):
             list(Choose().reader.values([{**row, "answerKey": 0}], labeled=True))
 
 

@@ -23,12 +23,12 @@ def read(path: Path, lines: str, word: int = -1, tag: int = -1) -> list[tuple[tu
 @pytest.mark.parametrize(
     ("name", "lines", "word", "tag", "message"),
     [
-        ("mit.bio", "B-Rating\t5/ O\tstars/ / O\tany", 1, 0, "column 0 looks like tags, and the last one does not"),
-        ("germ.tsv", "#\tx/ 1\tBayern\tB-LOC\tO/ 2\tist\tO\tO", 1, 2, "the first column has numbers, and no words"),
-        ("a.conll", "7 EU N B-ORG/ 7 is V O/ / 8 Ada N B-PER", 1, 3, "the first column has numbers, and no words"),
-        ("a.conll", "EU B-ORG 0.9/ is O 1.0", 0, 1, "column 1 looks like tags, and the last one does not"),
-        ("a.conll", "EU/B-ORG is/O/ Ada/B-PER was/O", None, None, "there is a tag in every cell"),
-        ("a.conll", "EU|N is|V/ Ada|N was|V here|A", None, None, "there is a tag in every cell"),
+        ("mit.bio", "B-Rating\t5/ O\tstars/ / O\tany", 1, 0, "column 0 looks like tags, but the last one does not"),
+        ("germ.tsv", "#\tx/ 1\tBayern\tB-LOC\tO/ 2\tist\tO\tO", 1, 2, "the first column has numbers, not words"),
+        ("a.conll", "7 EU N B-ORG/ 7 is V O/ / 8 Ada N B-PER", 1, 3, "the first column has numbers, not words"),
+        ("a.conll", "EU B-ORG 0.9/ is O 1.0", 0, 1, "column 1 looks like tags, but the last one does not"),
+        ("a.conll", "EU/B-ORG is/O/ Ada/B-PER was/O", None, None, "every cell has a word and its tag"),
+        ("a.conll", "EU|N is|V/ Ada|N was|V here|A", None, None, "every cell has a word and its tag"),
         ("a.tsv", '"EU"\t"B-ORG"/ "is"\t"O"', None, None, "every cell is in quotes"),
         ("a.tsv", "Sentence #\tWord\tPOS\tTag/ Sentence: 1\tEU\tN\tO/ \tis\tV\tO", None, None, "where sentences begin"),
         (

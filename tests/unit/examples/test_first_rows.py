@@ -194,12 +194,12 @@ def test_conll_files_are_read_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [
-        ({"context": "label"}, CHOICE, "'label' is the context, and cannot be the label"),
-        ({"label": "endings"}, CHOICE, "'endings' holds endings, and cannot be the label"),
+        ({"context": "label"}, CHOICE, "'label' is the context, so it cannot be the label"),
+        ({"label": "endings"}, CHOICE, "'endings' holds endings, so it cannot be the label"),
         (
             {"context": "ending0"},
             {"ending0": "a", "ending1": "y", "label": 0},
-            "'ending0' is the context, and cannot be an",
+            "'ending0' is the context, so it cannot be an",
         ),
     ],
 )

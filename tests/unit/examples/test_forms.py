@@ -98,7 +98,7 @@ def test_named_ending_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"context": "a", "endings": ["b", "c"], "label": 3}, "'label' is '3', and the 2 endings are 0 to 1"),
+        ({"context": "a", "endings": ["b", "c"], "label": 3}, "'label' is '3', but the 2 endings are 0 to 1"),
         ({"context": "a", "endings": ["b", 5], "label": 0}, "'endings' must be a string"),
         ({"context": "a", "endings": "bc", "label": 0}, "must be a list of strings"),
         ({"context": "a", "endings": ["b"], "label": 0}, "1 endings to choose among"),
@@ -142,7 +142,7 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
 def test_other_formats_of_sentences_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError,
-        match=r"sentences are read from columns between blanks or tabs \(CoNLL\), \.jsonl, \.parquet, \.json \(Lab",
+        match=r"sentences are read from columns between spaces or tabs \(CoNLL\), \.jsonl, \.parquet, \.json \(Lab",
     ):
         list(Reader(TaggedSentences()).stream(write(tmp_path / name, "a b\n")))
 
@@ -153,7 +153,7 @@ def test_a_line_of_stdin_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
     first, empty, last = Reader(TaggedSentences()).stream(Path("-"))
     assert (first.words, first.tags, last.words) == (("New", "York"), None, ("last",))
     assert "typed:2: a sentence without words" in str(empty)
-    with pytest.raises(UsageError, match="a line of stdin is a text, and a question needs a context"):
+    with pytest.raises(UsageError, match="a line of stdin is a text, but a question needs a context"):
         list(Reader(Questions()).stream(Path("-")))
 
 
@@ -235,7 +235,7 @@ def test_a_column_cannot_have_two_uses() -> None:
             make()
     with pytest.raises(UsageError, match=r"task\.endings name the same column, 'A'"):
         Reader(Choices(endings=("A", "B", "A")))
-    with pytest.raises(UsageError, match="'text' is the text, and cannot be the label"):
+    with pytest.raises(UsageError, match="'text' is the text, so it cannot be the label"):
         list(Reader(LabeledTexts(label="text")).values([{"text": "a"}]))
 
 
@@ -259,8 +259,8 @@ def test_starts_of_answers_may_be_floats(tmp_path: Path, start: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"is_impossible": False, "answers": []}, "is_impossible is false, and there is no answer"),
-        ({"is_impossible": True, "answers": ["Ada"]}, "is_impossible is true, and the answer is 'Ada'"),
+        ({"is_impossible": False, "answers": []}, "is_impossible is false, but there is no answer"),
+        ({"is_impossible": True, "answers": ["Ada"]}, "is_impossible is true, but the answer is 'Ada'"),
         ({"answers": ["None"]}, "the answer 'None' could mean that there is none"),
         ({"answers": None}, "no answers"),
     ],
@@ -345,7 +345,7 @@ def test_a_header_line_is_not_a_word(tmp_path: Path, header: str) -> None:
         (
             "a.jsonl",
             lines([{"tokens": ["a"], "tags": ["O", "O"]}, {"tokens": ["c"], "tags": ["O"]}]),
-            "1 words and 2 tags",
+            "1 words, but 2 tags",
         ),
         ("a.jsonl", lines([{"tokens": [], "tags": []}, {"tokens": ["c"], "tags": ["O"]}]), "a sentence without words"),
         (
@@ -447,7 +447,7 @@ def test_questions_from_python_values() -> None:
             "answer_start must be a list of 1, as long as the texts, found 5",
         ),
         ({"question": "q", "context": "c"}, "no answers"),
-        ({"question": "q", "context": "c", "answers": ["c"], "id": "good"}, "the id 'good' is there already"),
+        ({"question": "q", "context": "c", "answers": ["c"], "id": "good"}, "duplicate id 'good'"),
     ],
 )
 def test_a_bad_question_is_skipped_or_with_strict_refused(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -498,7 +498,7 @@ def test_questions_from_tables(tmp_path: Path) -> None:
     where, why, wrong = Reader(Questions()).read(write(tmp_path / "a.csv", text))
     assert where == Question("q7", "Who?", "Ann, or Ann", (Answer("Ann", 8),), "a.csv:2")
     assert why == Question("q8", "Why?", "Ann", (), "a.csv:3")  # an empty cell means no answer
-    assert "a.csv:4: answer_start is 'x', and must be a number" in str(wrong)
+    assert "a.csv:4: answer_start is 'x', but must be a number" in str(wrong)
     reader = Reader(Questions("ask", "passage", "says"))
     tsv = write(tmp_path / "a.tsv", "ask\tpassage\tsays\nWho?\tAnn\tAnn\n")
     assert list(reader.read(tsv)) == [Question("1", "Who?", "Ann", (Answer("Ann", -1),), "a.tsv:2")]
@@ -601,7 +601,7 @@ def test_oversize_lines_cost_their_row(tmp_path: Path, monkeypatch: pytest.Monke
 BAD_LABELS: list[tuple[Any, dict[str, Any], str]] = [
     (Choices(), {"context": "a", "endings": ["x", "y"], "label": -1}, "no label"),  # as in published test sets
     (Choices(), {"context": "a", "endings": ["x", "y"], "label": "z"}, "'label' is 'z'"),
-    (TaggedSentences(), {"tokens": ["a", "b"], "tags": []}, "2 words and 0 tags"),
+    (TaggedSentences(), {"tokens": ["a", "b"], "tags": []}, "2 words, but 0 tags"),
     (Questions(), {"question": "q", "context": "c", "answers": [{"start": 0}]}, "must be a list of texts"),
     (LabeledTexts(), {"text": "a", "label": {}}, "'label' must be a string"),
 ]

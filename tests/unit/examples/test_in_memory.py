@@ -170,7 +170,7 @@ def test_frames_that_cannot_be_read_are_refused() -> None:
     frame.columns = ["text", "text"]
     with pytest.raises(UsageError, match="two columns of the DataFrame are named 'text'"):
         list(Classify().reader.values(frame))
-    with pytest.raises(UserError, match="its keys must be strings, and one is 0"):
+    with pytest.raises(UserError, match="its keys must be strings, but one is 0"):
         list(Classify().reader.values(pandas({0: ["a"]})))  # pyright: ignore[reportArgumentType]
     lazy = Frame(COLUMNS)
     lazy.collect = None  # pyright: ignore[reportAttributeAccessIssue]

@@ -154,9 +154,9 @@ def test_columns_that_some_rows_lack_are_asked_about(tmp_path: Path) -> None:
         {"text": "z", "b": 1},
     ]
     for given in (rows[:2], rows[::2], rows[1:], [{"text": "w", "labels": ["a"]}, rows[0]]):
-        with pytest.raises(UsageError, match="its labels are in other columns than in the rows before"):
+        with pytest.raises(UsageError, match="its labels are not in the same columns as in earlier rows"):
             list(MultiLabel().reader.values(given, labeled=True))
-    with pytest.raises(UsageError, match=r"a\.jsonl:2: its labels are in other columns"):
+    with pytest.raises(UsageError, match=r"a\.jsonl:2: its labels are not in the same columns"):
         read(tmp_path, "a.jsonl", jsonl({"text": "x", "a": 1}, {"text": "z", "b": 1}))
     found = MultiLabel().reader.values(
         [rows[0], {"b": 1, "text": "z", "a": 0}, {"text": "nothing known"}], labeled=True

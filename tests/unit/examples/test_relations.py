@@ -184,7 +184,7 @@ def test_open_nre_has_objects(tmp_path: Path) -> None:
     found, bad = read(lines(tmp_path / "a.jsonl", row, row | {"t": {"name": "Rome", "pos": [[3, 4]]}}))
     assert tagged(found) == ("Ada King", "Rome", "in")
     assert str(bad).endswith("a.jsonl:2: the pos of 't' is [[3, 4]]: expected [start, end]")
-    with pytest.raises(UsageError, match="a line is a text, without labels"):
+    with pytest.raises(UsageError, match=r"\.txt or stdin is a text without a label"):
         read(lines(tmp_path / "wiki80.txt", row))
 
 
@@ -208,7 +208,7 @@ def test_positions_of_characters(tmp_path: Path) -> None:
     floats = text.replace("0,7,14,17", "0.0,8.0,14.0,18.0")  # as pandas writes them
     assert tagged(*read(written(tmp_path / "a.csv", floats))) == ("Ada King", "Rome", "in")
     [bad] = read(written(tmp_path / "a.csv", floats.replace("8.0,", "8.5,")))
-    assert "a.csv:2: a position of a span is no whole number from 0: 0.0, 8.5" in str(bad)
+    assert "a.csv:2: the positions of a span must be whole numbers from 0: 0.0, 8.5" in str(bad)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,9 @@ def test_labels_that_may_be_unknown_are_asked_about(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"names 'X\(e1, e2\)': write 'X\(e1,e2\)'"):
         Relate(labels=("X(e1, e2)", "Other"))
     text = {"text": "<e1>a</e1> <e2>b</e2>"}
-    with pytest.raises(UsageError, match=r"a\.jsonl:2: the label '1' is text, and that of .*a\.jsonl:1 is a number"):
+    with pytest.raises(
+        UsageError, match=r"a\.jsonl:2: the label '1' is text, but the label of .*a\.jsonl:1 is a number"
+    ):
         read(lines(tmp_path / "a.jsonl", text | {"label": 1}, text | {"label": "1"}))
 
 
@@ -292,8 +294,8 @@ NEAR_MISSES = [
         "the span 1 to 1, exclusive, is empty or not in",
     ),
     ({"text": "a b c", "e1_start": 0, "e1_end": 1, "e2_start": 1, "e2_end": 2}, "is blank"),
-    ({"text": "a b", "e1_start": "x", "e1_end": 1, "e2_start": 2, "e2_end": 3}, "no whole number from 0: x, 1, 2, 3"),
-    ({"text": "a b", "e1_start": -1, "e1_end": 1, "e2_start": 2, "e2_end": 3}, "no whole number from 0: -1, 1, 2, 3"),
+    ({"text": "a b", "e1_start": "x", "e1_end": 1, "e2_start": 2, "e2_end": 3}, "whole numbers from 0: x, 1, 2, 3"),
+    ({"text": "a b", "e1_start": -1, "e1_end": 1, "e2_start": 2, "e2_end": 3}, "whole numbers from 0: -1, 1, 2, 3"),
     (
         {"text": "<e1>a</e1> <e2>b</e2>", "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3},
         "has tags, and e1_start",
@@ -334,7 +336,7 @@ def test_columns_are_asked_about(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected a text with"):
         list(Relate().reader.values([["a", "b"]]))
     written(tmp_path / "a.txt", "<e1>a</e1> <e2>b</e2>\n")
-    with pytest.raises(UsageError, match="a line is a text, without labels"):
+    with pytest.raises(UsageError, match=r"\.txt or stdin is a text without a label"):
         read(tmp_path / "a.txt")
     assert [spans(each) for each in Relate().reader.stream(tmp_path / "a.txt")] == [("a", "b")]
 
@@ -348,7 +350,7 @@ def test_types_that_have_no_marker_are_refused_by_their_line(tmp_path: Path) -> 
         list(Relate(form="masked").reader.values(["<e1>a</e1> <e2>b</e2>"]))
     found = list(task.reader.stream(lines(tmp_path / "a.jsonl", rows[0], rows[0] | {"e2_type": "P"})))
     assert tagged(found[0])[:2] == ("a", "b")
-    assert "a.jsonl:2: the type 'P' of the second span is none of those known: Q, R" in str(found[1])
+    assert "a.jsonl:2: the type 'P' of the second span is not one of the known types: Q, R" in str(found[1])
 
 
 @settings(max_examples=50)

@@ -93,7 +93,7 @@ def test_other_numbers_stay_apart() -> None:
 def test_what_was_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "said.csv", True, False)
     labeled_examples(Classify().reader, path)
-    assert f"{path}: labels are read so: False as false, True as true\n" in capsys.readouterr().err
+    assert f"{path}: bertie reads the labels False as false, True as true\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("cells", ["True,False", "TRUE,FALSE", "true,0.0"])

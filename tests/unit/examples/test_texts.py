@@ -155,7 +155,7 @@ def test_unclear_columns_are_refused(tmp_path: Path, text: str, reader: Reader, 
         (
             "x.jsonl",
             '{"text": "a"}\n{"label": "b", "text": "a", "label": "c"}\n',
-            r"x\.jsonl:2: the key 'label' stands twice",
+            r"x\.jsonl:2: the key 'label' occurs twice",
         ),
         ("x.jsonl", '["a"]\n', r"x\.jsonl:1: expected a JSON object"),
         ("x.jsonl", '{"text": 5, "label": "a"}\n', r"x\.jsonl:1: 'text' must be a string, found 5"),
@@ -282,7 +282,7 @@ def test_a_line_of_txt_is_a_text_without_a_label(tmp_path: Path):
         Example(text, None, None, f"x.txt:{number}") for number, text in enumerate(["a\tb", "", "last"], 1)
     ]
     for name in (path, Path("-")):
-        with pytest.raises(UsageError, match="a line is a text, without labels"):
+        with pytest.raises(UsageError, match=r"\.txt or stdin is a text without a label"):
             read_examples(name)
 
 
@@ -297,7 +297,7 @@ def test_examples_from_python_values():
     assert as_examples([("a", "b")]) == [Example("a", "b", None, "example 1")]
     with pytest.raises(UserError, match="example 1: expected a dict, a string, a pair or an Example, got int"):
         as_examples([5])
-    with pytest.raises(UserError, match="example 1: its keys must be strings, and one is 1"):
+    with pytest.raises(UserError, match="example 1: its keys must be strings, but one is 1"):
         as_examples([{1: "a", "text": "b"}])
     assert as_examples([{"text": "a", "text_pair": None}]) == [Example("a", None, None, "example 1")]
     with pytest.raises(UsageError, match="a pair has two texts and this one has 3"):
@@ -340,5 +340,5 @@ def test_a_list_of_one_label_is_this_label(name: str, tmp_path: Path) -> None:
     assert "no label" in str(skipped[0])
     assert "multi_label learns several" in str(next(reader.read(write(["pos", "neg"]))))
     for lists in (["pos"], ["pos", "neg"]), (["pos", "neg"], ["pos"]):
-        with pytest.raises(UsageError, match=r"is a list of several labels, and that of .* has one"):
+        with pytest.raises(UsageError, match=r"is a list of several labels, but .* has one"):
             list(reader.read(write(*lists)))

@@ -67,7 +67,7 @@ def test_what_is_not_certain_is_asked_about(labels: set[str]) -> None:
 def test_unknown_labels_are_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert read(Classify(), tmp_path, 0, 1, -1, 2, -1) == [("0",), ("1",), ("2",)]
     assert "a.jsonl: left out 2 of 5 examples, whose label '-1' means that it is unknown" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"--task\.no-label=-1 if it is unknown, or name all classes"):
+    with pytest.raises(UsageError, match=r"--task\.no-label=-1 if it does, or name all classes"):
         read(Classify(), tmp_path, 0, 1, -1)
     assert read(Classify(no_label=("-1",)), tmp_path, 0, 1, -1) == [("0",), ("1",)]
     assert read(Classify(labels=("-1", "0", "1")), tmp_path, 0, 1, -1) == [("0",), ("1",), ("-1",)]
@@ -81,9 +81,7 @@ def test_unknown_labels_are_left_out_and_said(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("task", [Regress(), Embed()])
 def test_a_score_of_minus_1_is_asked_about(tmp_path: Path, task: Regress | Embed) -> None:
     pair = {"text_pair": "p"} if task.kind == "embed" else {}
-    with pytest.raises(
-        UsageError, match=r"--task\.no-label=-1 if it is unknown, or --task\.no-label nan if it is a score"
-    ):
+    with pytest.raises(UsageError, match=r"--task\.no-label=-1 if it does, or --task\.no-label nan if it is a score"):
         read(task, tmp_path, 0.5, 3, -1, **pair)
     assert read(task, tmp_path, 0.5, -0.5, -1, **pair) == [("0.5",), ("-0.5",), ("-1",)]
     keeping, leaving = (type(task)(no_label=(each,)) for each in ("nan", "-1"))
@@ -104,7 +102,7 @@ def test_predictions_for_unknown_labels_are_not_scored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("labels", "kinds"), [((1, "x"), "text.*a number"), ((0, True), "true or false.*a number")])
 def test_labels_of_two_types_are_refused(tmp_path: Path, labels: tuple[Any, ...], kinds: str) -> None:
-    with pytest.raises(UserError, match=rf"a\.jsonl:2: the label .* is {kinds}: write all in the same way"):
+    with pytest.raises(UserError, match=rf"a\.jsonl:2: the label .* is {kinds}: write all labels in the same way"):
         read(Classify(), tmp_path, *labels)
     assert read(Regress(), tmp_path, 1, "0.5") == [("1",), ("0.5",)]  # both are numbers
 
@@ -164,7 +162,7 @@ def test_thirty_columns_of_labels_of_which_one_is_text(tmp_path: Path) -> None:
     row = ["0"] * 30
     path = tmp_path / "a.csv"
     path.write_text("\n".join([",".join(["text", *names]), ",".join(["a", *row]), ",".join(["b", *row[:-1], "note"])]))
-    with pytest.raises(UsageError, match=r"a\.csv:3: the column 'l29' has 'note', and a label has 0 or 1"):
+    with pytest.raises(UsageError, match=r"a\.csv:3: the column 'l29' has 'note', but a column of a label has 0 or 1"):
         labeled_examples(MultiLabel().reader, path)
     path.write_text("\n".join([",".join(["text", *names]), ",".join(["a", *row[:-1], ""])]))
     with pytest.raises(UsageError, match=r"a\.csv:2: the column 'l29' has an empty cell"):
@@ -210,19 +208,21 @@ def test_a_stated_marker_must_occur_in_the_training_examples() -> None:
     rows = [{"text": "a", "label": label} for label in "xy"]
     for task in (Classify(no_label=("-1",)), MultiLabel(no_label=("-1",))):
         with pytest.raises(
-            UsageError, match=r"the examples: no label is '-1', which task\.no_label says.*labels are x, y"
+            UsageError, match=r"the examples: task\.no_label is '-1', but no label has.*labels are x, y"
         ):
             labeled_examples(task.reader, rows, training=True)
         assert len(labeled_examples(task.reader, rows)) == 2  # as in most dev files
     assert len(labeled_examples(Classify(no_label=("nan",)).reader, rows, training=True)) == 2
-    with pytest.raises(UserError, match=r"example 1: a label of 'none' means .* stands beside others"):
+    with pytest.raises(UserError, match=r"example 1: a label of 'none' means .* cannot stand beside others"):
         labeled_examples(MultiLabel(no_label=("none",)).reader, [{"text": "a", "labels": ["x", "none"]}])
 
 
 @pytest.mark.parametrize("labels", [(1, 1.0), ("1", "1.0"), ("-2", "-2.0", "x")])
 def test_one_number_is_not_two_classes(tmp_path: Path, labels: tuple[Any, ...]) -> None:
     for task in (Classify(), MultiLabel()):
-        with pytest.raises(UserError, match=r"labels '-?\d' and '-?\d\.0' are one number.*write all in the same way"):
+        with pytest.raises(
+            UserError, match=r"labels '-?\d' and '-?\d\.0' are the same number.*write all numbers in the same way"
+        ):
             read(task, tmp_path, *labels)
     if "x" not in labels:
         assert len(read(Regress(), tmp_path, *labels)) == 2

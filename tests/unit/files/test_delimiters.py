@@ -57,8 +57,8 @@ def test_commas_go_first(content: str, first: dict[str, str], capsys: pytest.Cap
     ("content", "problem"),
     [
         ("text;label|id\na;b|c\n", "semicolons or vertical bars"),
-        ("text;label\na;b;c\nd,e\n", "semicolons, and not all rows"),
-        ("sep=#\ntext#label\n", "names no separator"),
+        ("text;label\na;b;c\nd,e\n", "semicolons, but not all rows"),
+        ("sep=#\ntext#label\n", "is not a separator"),
         (b"gr\xf6\xdfe;label\na;pos\n", r"a.csv:1: not UTF-8 \(byte 0xf6\): convert"),
     ],
 )

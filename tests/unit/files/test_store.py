@@ -99,7 +99,7 @@ def test_files_of_unknown_size_are_repeated_until_they_can_be_read(answers: list
         ("s3://bucket/shards", r"cannot read s3://bucket/shards/a: Install s3fs"),
         (
             "s4://bucket/shards",
-            r"s4://bucket/shards is no URL of a store \(Protocol not known: s4\): give one such as s3:",
+            r"s4://bucket/shards is not the URL of a store \(Protocol not known: s4\): give one such as s3:",
         ),
     ],
 )

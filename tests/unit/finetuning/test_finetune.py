@@ -365,4 +365,4 @@ def test_finetune_reports_how_the_first_row_was_read(
     assert said.count(f"{path}: {line}") == 2
     share = "20% of the words are [UNK]"  # one of five
     assert f"warning: the training examples: {share}" in said
-    assert f"warning: the dev examples: {share}: take a vocabulary" in said
+    assert f"warning: the dev examples: {share}: use a vocabulary" in said

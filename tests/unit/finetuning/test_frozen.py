@@ -198,11 +198,11 @@ def test_interrupted_run_resumes_to_the_same_weights(rows: list[dict[str, str]],
 def test_impossible_frozen_configurations_are_refused(
     rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="frozen excludes from_scratch"):
+    with pytest.raises(UsageError, match="frozen does not work with from_scratch"):
         replace(CONFIG, from_scratch=True)
     with pytest.raises(UsageError, match="embed only pools the last layer"):
         replace(CONFIG, task=Embed())
-    with pytest.raises(UsageError, match="layers sum_last_4 takes 4 layers, and the model has 2"):
+    with pytest.raises(UsageError, match="layers sum_last_4 needs 4 layers, but the model has 2"):
         finetune(replace(CONFIG, layers="sum_last_4"), rows, start)
 
     def full(*_: object) -> None:

@@ -372,7 +372,7 @@ def test_run_of_another_task_gives_encoder_and_pooler_but_not_its_head(
 def test_from_mnli_needs_mnli_or_a_finished_run_of_it(some: Path, whole: Path, start: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--from-mnli needs MNLI among the tasks, or a finished run of it in .*/mnli"):
         glue(some, start, tmp_path / "out", CONFIG, from_mnli=True, threads=1)
-    with pytest.raises(UsageError, match="--from-mnli and --from-scratch exclude each other"):
+    with pytest.raises(UsageError, match="--from-mnli does not work with --from-scratch"):
         glue(whole, start, tmp_path / "out", replace(CONFIG, from_scratch=True), from_mnli=True, threads=1)
     assert not (tmp_path / "out").exists()
 
@@ -432,9 +432,9 @@ def test_malformed_rows_of_training_are_skipped_unless_strict(
         (replaced("RTE/test.tsv", "sentence1\tsentence2", "sentence\tx"), "not the columns of RTE"),
         (replaced("RTE/test.tsv", "\n5\t", "\n5 "), "RTE/test.tsv:7: 2 columns, but the first line has 3"),
         (lambda folder: (folder / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n"), "no examples"),
-        (replaced("RTE/test.tsv", "\n5\t", "\nx\t"), "RTE/test.tsv:7: the index is 'x', and must be a number from 0"),
-        (replaced("RTE/test.tsv", "\n5\t", "\n\t"), "RTE/test.tsv:7: the index is '', and must be a number from 0"),
-        (replaced("RTE/test.tsv", "\n5\t", "\n4\t"), "RTE/test.tsv: index 4 is there twice"),
+        (replaced("RTE/test.tsv", "\n5\t", "\nx\t"), "RTE/test.tsv:7: the index is 'x', but must be a number from 0"),
+        (replaced("RTE/test.tsv", "\n5\t", "\n\t"), "RTE/test.tsv:7: the index is '', but must be a number from 0"),
+        (replaced("RTE/test.tsv", "\n5\t", "\n4\t"), "RTE/test.tsv: index 4 occurs twice"),
     ],
 )
 def test_bad_test_file_gets_no_submission_file(
@@ -468,7 +468,7 @@ def test_wrong_tasks_are_refused(some: Path, start: Path, tmp_path: Path, tasks:
 
 def test_task_settings_without_effect_are_refused(some: Path, start: Path, tmp_path: Path) -> None:
     for task in (Classify(text="sentence"), Classify(labels=("a", "b")), Span()):
-        with pytest.raises(UsageError, match=r"set only --task.truncation, --task.doc_stride and --task.pooling"):
+        with pytest.raises(UsageError, match=r"set only --task.truncation, --task.doc-stride and --task.pooling"):
             glue(some, start, tmp_path / "out", replace(CONFIG, task=task), threads=1)
     windows = replace(CONFIG, task=Regress(truncation="windows", doc_stride=16))
     result = glue(some, start, tmp_path / "out", windows, tasks=["rte"], threads=1)

@@ -254,8 +254,8 @@ def test_auxiliary_losses_suit_tasks_on_tokens(start: Path, tmp_path: Path) -> N
         ({"task": Span()}, "input_tokens gpt needs"),
         ({"task": Embed(), "lm_weight": 0.0}, "input_tokens gpt needs"),
         ({"task": Classify(pooling="mean")}, "input_tokens gpt needs task.pooling token"),
-        ({"frozen": True}, "lm_weight excludes frozen"),
-        ({"lstm_hidden_size": 4}, "lm_weight excludes frozen"),
+        ({"frozen": True}, "lm_weight does not work with frozen"),
+        ({"lstm_hidden_size": 4}, "lm_weight does not work with frozen"),
         ({"lm_weight": -0.5}, "lm_weight"),
     ],
     ids=str,
@@ -279,7 +279,7 @@ def test_models_that_cannot_have_them_are_refused(start: Path, rows: list[dict[s
     both = replace(checkpoint, config=replace(SIZE, causal=False))
     assert f"needs a causal Transformer, unlike {start}" in refused(CONFIG, both, rows)
     only_loss = replace(CONFIG, input_tokens="model")
-    assert f"lm_weight is for causal models, and {start}" in refused(only_loss, both, rows)
+    assert f"lm_weight needs a causal model, but {start}" in refused(only_loss, both, rows)
     narrow = replace(checkpoint, config=replace(SIZE, embedding_size=16))
     assert f"lm_weight needs a head of word embeddings alone, unlike {start}" in refused(only_loss, narrow, rows)
     segments = replace(both, config=TransformerXlConfig(1, 16, 2, 32, 8, 8, vocab_size=SIZE.vocab_size))
@@ -374,7 +374,7 @@ def test_swapped_texts_have_the_same_score(frozen: bool, task: Any, start: Path,
 
 
 def test_both_orders_have_no_windows() -> None:
-    with pytest.raises(UsageError, match="both_orders excludes"):
+    with pytest.raises(UsageError, match="both_orders does not work with"):
         replace(SIMILAR, task=Regress(pooling="both_orders", truncation="windows"))
 
 

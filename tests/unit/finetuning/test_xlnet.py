@@ -65,7 +65,7 @@ def test_a_text_longer_than_the_segment_that_the_head_reads_is_refused(
     size = replace(SIZE, vocab_size=small_tokenizer.size, segment_length=16, memory_length=16)
     write_model(tmp_path, Model(build_encoder(size), {}), small_tokenizer)
     checkpoint = read_checkpoint(tmp_path)
-    with pytest.raises(UsageError, match=r"max_length is 24, and the model reads segments of 16 tokens"):
+    with pytest.raises(UsageError, match=r"max_length is 24, but the model reads segments of 16 tokens"):
         load_task_data(CONFIG, rows, rows, checkpoint)
     load_task_data(replace(CONFIG, max_length=16), rows, rows, checkpoint)
     load_task_data(replace(CONFIG, task=Classify(pooling="max")), rows, rows, checkpoint)

@@ -105,7 +105,7 @@ def test_models_that_cannot_be_compared_are_refused(predictor: Predictor, text: 
         (tmp_path / "other", "have different tokenizers"),
         (predictor.folder, "given twice"),
         (tmp_path / "none", "does not exist"),
-        (tmp_path / "short", "no text has at most 30 tokens"),
+        (tmp_path / "short", "every text has more than 30 tokens"),
     ):
         with pytest.raises(UserError, match=message):
             LayerComparison(predictor, texts_of(predictor, text), [other])

@@ -48,7 +48,7 @@ def test_too_few_layers_are_refused(name: Fixed, needed: int) -> None:
     layer_selection.select_layers(name, states(needed))
     assert layer_selection.selected_width(name, config(needed))
     if needed > 1:
-        message = f"layers {name} takes {needed} layers, and the model has {needed - 1}"
+        message = f"layers {name} needs {needed} layers, but the model has {needed - 1}"
         with pytest.raises(UsageError, match=message):
             layer_selection.select_layers(name, states(needed - 1))
         with pytest.raises(UsageError, match=message):

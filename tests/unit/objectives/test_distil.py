@@ -195,7 +195,7 @@ def test_teachers_that_do_not_fit_are_refused(
     for source, message in (
         ("", r"teacher is empty: .* --objectives\.1\.teacher"),
         (str(tmp_path / "missing"), r"objectives\.distil\.teacher: .*missing does not exist"),
-        (saved("words", other, (MaskedLM(),)), "has another vocabulary than the shards"),
+        (saved("words", other, (MaskedLM(),)), "has a different vocabulary from the shards"),
         (saved("bare", small_tokenizer, (NextSentence(),)), "has no masked-LM head"),
         (electra, "has no masked-LM head"),
         (saved("short", small_tokenizer, (MaskedLM(),), max_position_embeddings=31), r"31 tokens: .*max_length 32"),

@@ -264,7 +264,7 @@ def test_bad_candidates_are_refused(tiny: Predictor, candidates: Any, named: str
 
 
 def test_limits(tiny: Predictor) -> None:
-    with pytest.raises(UserError, match="the text with 10 more pieces has 16 tokens and the model reads at most 14"):
+    with pytest.raises(UserError, match="the text with 10 more pieces has 16 tokens, but the model reads at most 14"):
         tiny.score_candidates("the cat sat . . [MASK]", ["a" + "ab" * 5])
     with pytest.raises(UserError, match="the text with 9 more pieces has 15 tokens"):
         tiny.fill_words("the cat sat . . [MASK]", WordSearch(max_pieces=10, beam=5))

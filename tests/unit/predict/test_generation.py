@@ -111,7 +111,7 @@ def test_texts_depend_on_the_seed_and_the_number_only(predictor: Predictor, how:
 def test_prompt_and_text_fill_the_model(predictor: Predictor) -> None:
     for how in (Generation(length=62), Generation("gibbs", length=62, sweeps=1)):
         assert len(predictor.generate("", how)[0]) > 62
-    with pytest.raises(UserError, match="prompt and text have 63 tokens and the model reads at most 62"):
+    with pytest.raises(UserError, match="prompt and text have 63 tokens, but the model reads at most 62"):
         predictor.generate("the", Generation(length=62))
 
 
@@ -134,7 +134,7 @@ def test_prompt_and_text_fill_a_causal_model(write_causal: Callable[[float], Pre
     """It does not read the last token, and the token that starts a text takes its place."""
     model = write_causal(-9.0)
     assert len(model.generate("the", Generation(length=63))[0]) > 63
-    with pytest.raises(UserError, match="prompt and text have 65 tokens and the model reads at most 64"):
+    with pytest.raises(UserError, match="prompt and text have 65 tokens, but the model reads at most 64"):
         model.generate("the", Generation(length=64))
 
 

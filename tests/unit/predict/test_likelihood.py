@@ -110,7 +110,7 @@ def test_texts_that_cannot_be_scored_are_nan(
     assert np.isnan(found).tolist() == [False, True, True, False, True]
     told = capsys.readouterr().err
     assert "3 of 5 are NaN: text 2 has no tokens: remove it; text 3 has" in told
-    assert f"text 3 has {tokens:,} tokens and the model reads at most 62: split it" in told
+    assert f"text 3 has {tokens:,} tokens, but the model reads at most 62: split it" in told
     np.testing.assert_allclose(found[[0, 3]], predictor.pseudo_log_likelihood(texts[:2]), atol=1e-5)
     with pytest.raises(UserError, match="text 1 has no tokens"):
         predictor.pseudo_log_likelihood([""])

@@ -73,7 +73,7 @@ def test_fill_mask_refuses_bad_text(pretrained: Path) -> None:
     for text in ("no mask", "[mask]"):
         with pytest.raises(UsageError, match=r"there is no \[MASK\]"):
             model.fill_mask(text)
-    with pytest.raises(UserError, match="the text has 63 tokens and the model reads at most 62"):
+    with pytest.raises(UserError, match="the text has 63 tokens, but the model reads at most 62"):
         model.fill_mask("[MASK]" + " in" * 62)
 
 

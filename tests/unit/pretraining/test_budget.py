@@ -178,8 +178,8 @@ def losses(folder: Path, training: list[float], held_out: list[float]) -> Path:
         (3.0, [2.0] * 20, [5.0, 7.0], []),  # read rarely
         (9.0, [5.0] * 20, [5.5, 5.2], []),  # better than word frequencies, and still falling
         (9.0, [7.0] * 10 + [4.9] * 10, [5.0, 5.04], []),  # no more than noise
-        (9.0, [7.0] * 18 + [2.0] * 2, [5.0, 7.0], ["9 times and learned it by heart", "training loss 2.00", "6.00"]),
-        (9.0, [7.0] * 18 + [2.0] * 2, [5.0, 5.5], ["learned it by heart", "lowest 5.00 after step 10"]),
+        (9.0, [7.0] * 18 + [2.0] * 2, [5.0, 7.0], ["9 times and memorized it", "training loss 2.00", "6.00"]),
+        (9.0, [7.0] * 18 + [2.0] * 2, [5.0, 5.5], ["memorized it", "lowest 5.00 after step 10"]),
         (16.0, [6.75] * 20, [7.0, 7.79], ["16 times, which is too little", "unigram model 6.00"]),
         (16.0, [6.75] * 20, [7.79], ["which is too little", "training loss 6.75, held-out loss 7.79"]),
     ],
@@ -195,7 +195,7 @@ def test_too_little_text_is_a_warning_that_the_losses_show(
     warn_of_overfitting(losses(tmp_path / "run", training, held_out), epochs, 6.0)
     shown = capsys.readouterr().err
     assert all(part in shown for part in expected)
-    assert ("by heart" in shown) == any("by heart" in part for part in expected)
+    assert ("memorized" in shown) == any("memorized" in part for part in expected)
     assert bool(shown) == bool(expected)
 
 

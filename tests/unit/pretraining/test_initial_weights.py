@@ -125,7 +125,7 @@ def test_different_vocabulary_is_refused(source: Path, small_tokenizer: Tokenize
         Tokenizer.build(words[:-1]),
         Tokenizer.build(words, NormalizerOptions(lowercase=False)),
     ):
-        with pytest.raises(UsageError, match="with another vocabulary than "):
+        with pytest.raises(UsageError, match="with a different vocabulary from "):
             read_initial_checkpoint(source, tokenizer)
 
 

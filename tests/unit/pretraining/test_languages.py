@@ -147,7 +147,7 @@ def test_texts_have_the_language_that_the_caller_chooses(run: Path) -> None:
 
 
 def test_a_model_without_language_embeddings_has_no_language(pretrained: Path) -> None:
-    with pytest.raises(UsageError, match="language is 'en', and the model has no language embeddings: omit it"):
+    with pytest.raises(UsageError, match="language is 'en', but the model has no language embeddings: omit it"):
         bertie.load(pretrained, language="en")
 
 

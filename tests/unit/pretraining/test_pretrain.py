@@ -471,7 +471,7 @@ def test_attention_is_refused_on_another_device(
 ) -> None:
     monkeypatch.setattr(runtime, "device", lambda: torch.device(other))
     asked = replace(config, training=replace(config.training, attention=kind, precision="bf16"))
-    with pytest.raises(UsageError, match=rf"training\.attention {kind} needs .*; here is bf16 on {other}"):
+    with pytest.raises(UsageError, match=rf"training\.attention {kind} needs .*, but this is bf16 on {other}"):
         pretrain(asked, small_shards, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

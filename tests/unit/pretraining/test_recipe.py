@@ -59,7 +59,7 @@ GPT: Table = {"causal": True}
         (
             "mini",
             {"objectives": [UNIGRAM, DISTIL]},
-            "objectives.mlm.initialization and objectives.distil.initialization",
+            "objectives.mlm.initialization does not work with objectives.distil.initialization",
         ),
         ("mini", {"objectives": [MLM, DISTIL | {"soft_weight": 0.0}]}, "objectives.distil.soft_weight"),
         ("mini", {"objectives": [PLM]}, 'objectives.plm .* model.kind "transformer": set it to "xlnet"'),
@@ -80,7 +80,7 @@ GPT: Table = {"causal": True}
         ("mini-skip-thoughts", {"objectives": [{"kind": "skip"}, NSP]}, "objectives.nsp"),
         ("mini-transformer-xl", {"objectives": [MLM]}, 'objectives.mlm .* model.kind "transformer_xl"'),
         ("mini-roberta", {"objectives": [NSP]}, 'objectives.nsp needs layout.kind "pairs"'),
-        ("mini", {"model": {"type_vocab_size": 1}}, "model.type_vocab_size is 1, and layout.kind"),
+        ("mini", {"model": {"type_vocab_size": 1}}, "model.type_vocab_size is 1, but layout.kind"),
         ("mini-sop", {"objectives": [MLM]}, 'layout.negatives "swapped" .* nsp'),
         ("mini-sop", {"model": NO_ORDER}, "layout.negatives .* model.position_embedding"),
         # lengths, segments and phases

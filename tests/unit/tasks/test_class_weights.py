@@ -105,7 +105,7 @@ def test_positive_examples_of_a_label_are_weighted_as_in_torch() -> None:
         (
             Classify(class_weights=BALANCED | {"d": 1.0}),
             texts(GOLD),
-            "a weight for 'd', which is none of the classes a",
+            "a weight for 'd', which is not one of the classes a",
         ),
         (Tag(class_weights=BALANCED | {"a": 0.0}), sentences(GOLD), "the weight of 'a' is 0: give"),
         (MultiLabel(class_weights=BALANCED | {"c": math.inf}), sets("a", "b", "c"), "the weight of 'c' is inf"),

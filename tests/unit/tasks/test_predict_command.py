@@ -52,7 +52,7 @@ def test_the_texts_can_be_the_parts_of_one_example(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(predict, "load", lambda *_, **__: Model())
     monkeypatch.setattr(predict, "shared", lambda model, _: model)
     assert predict.run(predict.Args("run", ["who?", "Keats."], Classify(), one_example=True))["examples"] == 1
-    with pytest.raises(UsageError, match="--one-example applies to texts"):
+    with pytest.raises(UsageError, match="--one-example applies only to texts"):
         predict.run(predict.Args("run", [], Classify(), one_example=True, input=Path("a.txt")))
 
 

@@ -96,7 +96,7 @@ def test_sequences_have_the_markers_and_their_positions(small_tokenizer: Tokeniz
         assert (sequence.target.first < sequence.target.second) == (each is examples[0])
     with pytest.raises(UserError, match="x:1: the text has a marker of its own"):
         task.encode([example("Ada [/E2] left Rome .")], tokenizer, 32)
-    with pytest.raises(UsageError, match="max_length is 5, and the markers alone are 4 tokens"):
+    with pytest.raises(UsageError, match="max_length is 5, but the markers alone are 4 tokens"):
         task.encode([example()], tokenizer, 5)
 
 
@@ -145,7 +145,7 @@ def test_the_negative_class_is_found_named_or_asked_about(capsys: pytest.Capture
     assert fitted("a", "Other", "no_relation", negative="Other").negative == "Other"
     with pytest.raises(UsageError, match="no_relation and Other could both be the negative class"):
         fitted("a", "Other", "no_relation")
-    with pytest.raises(UsageError, match=r"task\.negative is 'x', and the relations are a, b"):
+    with pytest.raises(UsageError, match=r"task\.negative is 'x', but the relations are a, b"):
         fitted("a", "b", negative="x")
     with pytest.raises(UserError, match="nothing to learn"):
         fitted("a", "a")

@@ -124,7 +124,7 @@ def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
     scores = bertie.score("classify", data, write(tmp_path / "SST-2.tsv", table))["scores"]
     assert scores["accuracy"] == pytest.approx(5 / 6)
     for wrong, message in (
-        (table.replace("3\t1", "2\t1"), "index 2 is there twice"),
+        (table.replace("3\t1", "2\t1"), "index 2 occurs twice"),
         (table.replace("5\t1\n", "6\t1\n"), "index 5 is missing"),
         (table.replace("5\t1\n", "x\t1\n"), "the index is 'x'"),
         (table.replace("5\t1\n", ""), "5 predictions for the 6 examples"),
@@ -187,7 +187,7 @@ def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
         bertie.score("span", data, said | {"c": 3})
     (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
-    with pytest.raises(UserError, match=r"said.json: the key 'a' stands twice"):
+    with pytest.raises(UserError, match=r"said.json: the key 'a' occurs twice"):
         bertie.score("span", data, tmp_path / "said.json")
     for wrong, message in (
         ({"a": 1.0, "b": 2.0}, "no odds for c"),
@@ -223,8 +223,8 @@ def test_predictions_for_other_questions_count_for_nothing(tmp_path: Path, capsy
     more = said | {"d": "dog"}, odds | {"d": -9.0, "e": math.nan}
     assert bertie.score("span", data, more[0], null_odds=more[1])["scores"] == expected
     printed = capsys.readouterr().err
-    assert f"{data} does not have the questions of 1 prediction, which count for nothing (--strict" in printed
-    assert f"{data} does not have the questions of 2 null scores, which count for nothing (--strict" in printed
+    assert f"{data} does not have the questions of 1 prediction, which are ignored (--strict" in printed
+    assert f"{data} does not have the questions of 2 null scores, which are ignored (--strict" in printed
     for given, wrong, message in ((more[0], None, "1 prediction: d"), (said, more[1], "2 null scores: d, e")):
         with pytest.raises(UserError, match=f"does not have the questions of {message}$"):
             bertie.score("span", data, given, null_odds=wrong, strict=True)
@@ -245,7 +245,7 @@ def test_a_question_without_a_prediction_counts_0_in_squad_1(
     assert json.loads(printed.out)["scores"] == {"exact_match": 1 / 8, "f1": (1 + 2 / 3) / 8}
     assert json.loads(printed.out)["examples"] == 8
     lacking = "5 of 8 questions have no prediction"
-    warning = f"warning: {lacking} and count 0 (--strict refuses them): q2, q3, q4 … and 2 more"
+    warning = f"warning: {lacking} and score 0 (--strict refuses them): q2, q3, q4 … and 2 more"
     assert [line for line in printed.err.splitlines() if "warning" in line] == [warning]
     assert main([*argv, "--strict"]) == 1
     assert f"{data}: {lacking}: q2, q3, q4 … and 2 more" in capsys.readouterr().err
@@ -255,6 +255,6 @@ def test_a_question_without_a_prediction_counts_0_in_squad_1(
 
 def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", "--data", "x"]) == 2
-    assert "bertie score lacks KIND, the first argument" in capsys.readouterr().err
+    assert "bertie score needs KIND as its first argument" in capsys.readouterr().err
     assert main(["score", "--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"]) == 2
     assert "no such file: gone.jsonl" in capsys.readouterr().err

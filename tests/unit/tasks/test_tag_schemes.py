@@ -124,7 +124,7 @@ def test_one_typo_in_many_lines_is_named(typo: str) -> None:
 
 
 def test_tags_of_which_some_have_letters_are_asked_about() -> None:
-    message = r"a\.conll:3: the tag 'B_X' looks like BIO, and most tags do not, such as 'N_PL'"
+    message = r"a\.conll:3: the tag 'B_X' looks like BIO, but most tags do not, such as 'N_PL'"
     with pytest.raises(UsageError, match=message) as raised:
         find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "")
     assert "--task.scheme" in raised.value.remedy
@@ -138,7 +138,7 @@ def test_tags_of_which_some_have_letters_are_asked_about() -> None:
         (
             "bio",
             "B-P I-P O|" * 9 + "O I-P B-L",
-            "begins an entity, as for conlleval: 1 place, first a.conll:38, 'I-P' after 'O'",
+            "begins an entity, as in conlleval: 1 place, first a.conll:38, 'I-P' after 'O'",
         ),
     ],
 )
@@ -157,8 +157,8 @@ def test_the_order_of_another_scheme_is_refused() -> None:
 @pytest.mark.parametrize(
     ("scheme", "tags", "message"),
     [
-        ("iob1", "B-P I-P O", r'task\.scheme is "iob1", and the tags are BIO \(IOB2\): a\.conll:1'),
-        ("bio", "I-P I-P O", r'task\.scheme is "bio", and the tags are IOB1: a\.conll:1'),
+        ("iob1", "B-P I-P O", r'task\.scheme is "iob1", but the tags are BIO \(IOB2\): a\.conll:1'),
+        ("bio", "I-P I-P O", r'task\.scheme is "bio", but the tags are IOB1: a\.conll:1'),
         ("iobes", "B-P I-P O", "does not fit IOBES"),
         ("bilou", "NOUN VERB", "no tag has its letters: NOUN, VERB"),
         ("io", "B-P I-P O", "the tags are BIO"),
@@ -199,7 +199,7 @@ def test_numbers_are_tags_only_by_name() -> None:
     task = Tag(labels=("O", "B-X", "I-X"))
     [named] = task.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert named.tags == ("B-X", "O")
-    with pytest.raises(UserError, match=r"example 1: the tag 7, and task\.labels has 3 names"):
+    with pytest.raises(UserError, match=r"example 1: the tag is 7, but task\.labels has 3 names"):
         list(task.reader.values([{"tokens": ["a"], "ner_tags": [7]}], labeled=True))
     found = Tag().fit(sentences("B-X O"))  # its labels have no numbers
     [other] = found.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)

@@ -180,7 +180,7 @@ def test_a_sentencepiece_model_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "config", "bpe", "message"),
     [
-        ("sentencepiece.bpe.model", {"tokenizer_class": "XLMRobertaTokenizer"}, True, "no unigram model"),
+        ("sentencepiece.bpe.model", {"tokenizer_class": "XLMRobertaTokenizer"}, True, "not a unigram model"),
         ("tokenizer.model", {"tokenizer_class": "XLMRobertaTokenizer"}, False, "reads tokenizer.json or sentencepiece.bpe"),
         ("tokenizer.model", {"tokenizer_class": "PreTrainedTokenizerFast"}, True, "reads only tokenizer.json"),
         ("tokenizer.model", {}, False, "no tokenizer_class"),
@@ -221,7 +221,9 @@ def test_additional_tokens_of_the_map_are_no_tokens_beside_a_sentencepiece_model
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["[E1]", "<s>"]}))
     tokenizer = Tokenizer.load(tmp_path)
     assert "[E1]" not in tokenizer.vocabulary
-    assert "special_tokens_map.json: additional_special_tokens has '[E1]': text here" in capsys.readouterr().err
+    assert (
+        "special_tokens_map.json: additional_special_tokens has '[E1]', which is text here" in capsys.readouterr().err
+    )
 
 
 def test_another_class_names_the_extra_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

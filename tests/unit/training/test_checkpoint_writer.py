@@ -87,7 +87,9 @@ def test_a_failed_write_is_said_and_tried_again(
     assert len(tries) == 3
     assert seconds >= 0
     said = capsys.readouterr().err
-    assert said.count("cannot write here: the disk is full; training goes on, and the checkpoint is tried again") == 2
+    assert (
+        said.count("cannot write here: the disk is full; training continues, and will write the checkpoint again") == 2
+    )
 
 
 def test_a_newer_checkpoint_takes_the_place_of_a_failed_one() -> None:

@@ -105,7 +105,7 @@ def test_metrics_that_cannot_be_written_are_written_later(tmp_path: Path, monkey
         size, digest = run.flush()
         assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2]
         assert (size, digest) == (path.stat().st_size, storage.sha256(path))
-    assert [text.endswith("training goes on, and what was logged is written later") for text in said] == [True]
+    assert [text.endswith("training continues, and will write the log later") for text in said] == [True]
 
 
 def test_metrics_are_buffered_flushed_and_truncated(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def read(_: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
             "rounds a layer into another group"
         )
     if (width := known.get("embedding_size")) == known.get("hidden_size"):
-        raise UsageError(f"embedding_size is {width}, as hidden_size is; bertie supports a projection to another size")
+        raise UsageError(f"embedding_size equals hidden_size {width}; bertie supports only a different size")
     return {}
 
 

@@ -83,7 +83,7 @@ def _global_every(values: dict[str, Any]) -> int:
         return values.get("global_attn_every_n_layers", 3)
     every = next((layer for layer in range(1, len(kinds)) if kinds[layer] == GLOBAL), len(kinds))
     if kinds != [LOCAL if layer % every else GLOBAL for layer in range(len(kinds))]:
-        raise UsageError("layer_types has another order than global layers at equal distances, from the first layer on")
+        raise UsageError("layer_types must have global layers at equal distances, beginning with the first layer")
     return every
 
 

@@ -135,7 +135,7 @@ def _variables(bundle: TensorBundle, path: Path, values: dict[str, Any]) -> tupl
         model_type = names.model_type_of(known.values())
         if values.get("model_type", model_type) != model_type:
             raise UserError(
-                f"its variables belong to {model_type}, and {path.name} names {repr(values['model_type'])[:60]}"
+                f"its variables belong to {model_type}, but {path.name} names {repr(values['model_type'])[:60]}"
             )
         return model_type, _their_names(model_type, known)
 
@@ -237,7 +237,7 @@ def _their_names(model_type: str, known: dict[str, str]) -> dict[str, tuple[str,
         translated = names.to_huggingface(model_type, name)
         if translated is None:
             title = {"bert": "BERT", "albert": "ALBERT", "electra": "ELECTRA"}[model_type]
-            raise UserError(f"the variable {entry[:200]!r} is none that bertie knows of Google's {title}")
+            raise UserError(f"bertie does not know the variable {entry[:200]!r} in Google's {title}")
         if translated[0] in entries:
             raise UserError(
                 f"{entry[:200]!r} and {entries[translated[0]][:200]!r} are the same weight, {translated[0]}"

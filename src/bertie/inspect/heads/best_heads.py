@@ -139,7 +139,7 @@ _MEANING = {
     "accuracy": "share of right answers of the best head",
     **meaning_of_interval(of="accuracy"),
     "baseline": "accuracy of the best baseline",
-    "gain": "accuracy minus that of the baseline",
+    "gain": "accuracy minus the accuracy of the baseline",
     **meaning_of_interval("gain_", "gain"),
 }
 

@@ -125,7 +125,7 @@ _BEST_MEANING = {
 }
 _MEANING = {
     "mention_type": _BEST_MEANING["mention_type"],
-    "method": "what chooses the antecedent: attention, or a baseline",
+    "method": "method that chooses the antecedent: attention, or a baseline",
     **HEAD,
     "mentions": _BEST_MEANING["mentions"],
     "accuracy": "share of the mentions for which an antecedent is chosen",

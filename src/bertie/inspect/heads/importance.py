@@ -186,7 +186,7 @@ MEANING = {
     "importance": "mean size of the gradient of a text's loss with respect to a gate on the head, per prediction",
     "importance_in_layer": "the same, divided by the root of the sum of squares in the layer",
     "loss_without": "mean loss with the head masked (cross-entropy: in nats)",
-    "loss_increase": "mean loss with the head masked minus that of the whole model",
+    "loss_increase": "mean loss with the head masked minus the mean loss of the whole model",
     "standard_error": "standard error of the increase, over batches",
 }
 

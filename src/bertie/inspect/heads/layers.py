@@ -74,7 +74,7 @@ class Sample:
                 tokens += len(counting.places(sequence))
                 contexts[sequence.input_ids[counting.first_words(sequence)]] += 1
         if not tokens:
-            raise UserError(f"no text has at most {max_length} tokens, which is what all models can read")
+            raise UserError(f"every text has more than {max_length} tokens, which is more than all models can read")
         of_tokens, of_words = (seeding.generator(seed, seeding.INSPECT, stream) for stream in (TOKENS, WORDS))
         drawn = of_tokens.choice(tokens, min(tokens, SAMPLED_TOKENS), replace=False)
         words = of_words.permutation(np.flatnonzero(contexts >= CONTEXTS))[:SAMPLED_WORDS]

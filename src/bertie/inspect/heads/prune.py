@@ -61,11 +61,11 @@ def prune_heads(
         model: A source as in `load`.
         out: Output folder.
         heads: The heads to disable, as (layer, head), both from 1.
-        lowest: Disable instead the so many heads with the lowest importance (Michel et al. 2019), as `lowest_heads`.
+        lowest: Instead, disable this many heads with the lowest importance (Michel et al. 2019), as `lowest_heads`.
         text: Texts for the loss, as in `Inspection`.
         text_column: Column of the text.
         task_data: Labeled examples for the loss of a fine-tuned model.
-        loss_tokens: Most tokens for the loss.
+        loss_tokens: Maximum number of tokens for the loss.
         seed: Random seed, as in `Inspection`.
 
     Returns:

@@ -35,7 +35,7 @@ STATISTICS = {
     "to_same": "mean attention to the other occurrences of the same token, over the tokens that occur again",
     "entropy": "mean entropy of the attention, in nats",
     "cls_entropy": "mean entropy of the attention from [CLS], in nats",
-    "distance": "mean distance between a token and those that it attends to, in tokens",
+    "distance": "mean distance between a token and the tokens that it attends to, in tokens",
 }
 _NAMES = list(STATISTICS)
 _DISTANCE_MEANING = {

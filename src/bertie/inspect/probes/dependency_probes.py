@@ -306,7 +306,7 @@ _SCORES = ("uas", "las", "uas_without_punctuation", "las_without_punctuation")
 _MODEL = "the model, or an untrained one of the same shape with the word embeddings of the model"
 _MEANING = {
     "model": f"{_MODEL}; empty: no model",
-    "probe": "what names the head of each word. The best offset for the relation uses the gold relation",
+    "probe": "method that names the head of each word. The best offset for the relation uses the gold relation",
     "words": "test words, punctuation included",
     "label_layer": "layer whose hidden states give the labels: the best one on held-out training sentences; 0: embeddings",
     "uas": "share of the words whose head is right; the root of a sentence counts (UAS)",

@@ -157,7 +157,7 @@ class LayerProbes(nn.Module):
 
 _MEANING = {
     "model": "the model, or an untrained one of the same shape",
-    "task": "what is predicted for each word: its universal part of speech, or its relation to its head without subtypes",
+    "task": "label that is predicted for each word: its universal part of speech, or its relation to its head without subtypes",
     "layer": "layer, from 1; 0: the embeddings",
     "words": "test words with a label, punctuation included",
     "labels": "number of labels in the training data",

@@ -45,8 +45,8 @@ def require_first_segment(config: Any, max_length: int) -> None:
     """
     if reads_documents(config) and config.pooled_token == "first" and max_length > config.segment_length:
         raise UsageError(
-            f"max_length is {max_length}, and the model reads segments of {config.segment_length} tokens, of which the head's "
-            'token sees the first one only: lower max_length to that, or set task.pooling to "max"'
+            f"max_length is {max_length}, but the model reads segments of {config.segment_length} tokens, and the head's token "
+            'sees only the first segment: lower max_length to that, or set task.pooling to "max"'
         )
 
 
@@ -65,7 +65,7 @@ def require_segments(config: Any, layout: Any, longest: int) -> None:
             raise UsageError(f"model.{key} is {value}, longer than layout.max_length {longest}: lower model.{key}")
     if layout.kind != "doc_sentences":
         raise UsageError(
-            f'layout.kind is "{layout.kind}", and model.segment_length {config.segment_length} needs consecutive text of one '
+            f'layout.kind is "{layout.kind}", but model.segment_length {config.segment_length} needs consecutive text of one '
             'document: set layout.kind to "doc_sentences"'
         )
 

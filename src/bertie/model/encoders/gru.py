@@ -29,7 +29,7 @@ LONGEST_MEMORY = 30.0  # tokens; about as many as a sentence has
 
 @dataclass(frozen=True)
 class GruConfig(EncoderFacts):
-    """Sizes and settings of a GRU that reads from the left. That of uni-skip has 2400 units over embeddings of 620."""
+    """Sizes and settings of a GRU that reads from the left. uni-skip has 2400 units over embeddings of size 620."""
 
     text_vector = "lasttoken"
     num_hidden_layers: ClassVar = 1

@@ -81,14 +81,14 @@ class ReformerConfig(EncoderFacts):
     lsh_num_chunks_after: Annotated[int, Range(0, 1000)] = 0
     """Chunks after its own that a token sees in layers with hashing. 0 if the model is causal."""
     num_hashes: LayerCount = 1
-    """Rounds of hashing: more find more of the near keys, and take as many times as long."""
+    """Rounds of hashing. More rounds find more of the near keys, and take proportionally longer."""
     num_buckets: tuple[int, ...] = ()
     """Number of hash buckets, even; or several even factors of it, whose hashes are cheaper. Empty: twice as many as the longest
     sequence has chunks, in two factors if they are many."""
     hash_seed: Count = 0
     """Seed of the random hyperplanes of each layer, in prediction."""
     new_hyperplanes: bool = True
-    """Draw new hyperplanes in every training step. false: training uses the hyperplanes of hash_seed, too."""
+    """Draw new hyperplanes in every training step. Without new ones, training uses the hyperplanes of hash_seed, too."""
     feed_forward_chunk: Count = 0
     """Tokens that the feed-forward layer computes at a time, to save memory. 0: all."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "relu"
@@ -116,7 +116,7 @@ class ReformerConfig(EncoderFacts):
             raise UsageError(f"model.attn_layers has {len(self.attn_layers)} layers: give 1 to 1000, each local or lsh")
         if not self.attention_head_size and self.stream_size % self.num_attention_heads:
             raise UsageError(
-                f"model.hidden_size is {self.hidden_size}, half of which is no multiple of model.num_attention_heads "
+                f"model.hidden_size is {self.hidden_size}, and half of it is not a multiple of model.num_attention_heads "
                 f"{self.num_attention_heads}: set model.attention_head_size"
             )
         for name, default in idle_settings(self.attn_layers, self.position_embedding).items():

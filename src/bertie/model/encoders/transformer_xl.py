@@ -54,10 +54,10 @@ class TransformerXlConfig(EncoderFacts):
     intermediate_size: Size
     """Size of the feed-forward layer inside each layer."""
     segment_length: Size
-    """Tokens of a segment. A token sees those before it in its segment, and the memory of the segment."""
+    """Tokens of a segment. A token sees the tokens before it in its segment, and the memory of the segment."""
     memory_length: SizeOrZero
-    """Tokens before a segment whose states it remembers. No gradient flows into them. 0: none, so that nothing is known of
-    the text before the segment."""
+    """Tokens before a segment whose states it remembers. No gradient flows into them. 0: no memory, so a segment knows
+    nothing of the text before it."""
     vocab_size: Count = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
     max_position_embeddings: Size = 16_384

@@ -84,7 +84,7 @@ class XlnetConfig(EncoderFacts):
     def __post_init__(self) -> None:
         check_sizes(self)
         if (self.segment_length > 0) != (self.memory_length > 0):
-            raise UsageError("model.segment_length and model.memory_length belong together: give both, or none")
+            raise UsageError("model.segment_length and model.memory_length belong together: give both or neither")
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:
         """Return the multiplications of a forward pass, in both streams if there is an order. batch: NumPy arrays."""

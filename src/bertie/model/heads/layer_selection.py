@@ -29,7 +29,7 @@ _MIN_LAYERS = {"sum_all": 1, "second_to_last": 2, "sum_last_4": 4, "concat_last_
 def require_layers(layers: LayerSelection, count: int) -> None:
     """Raise a UsageError if a model with `count` layers has too few for this selection."""
     if count < (needed := _MIN_LAYERS.get(layers, 0)):
-        raise UsageError(f"layers {layers} takes {needed} layers, and the model has {count}: choose another")
+        raise UsageError(f"layers {layers} needs {needed} layers, but the model has {count}: choose another value")
 
 
 def selected_width(layers: LayerSelection, config: EncoderConfig) -> int:

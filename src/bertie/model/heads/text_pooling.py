@@ -22,13 +22,13 @@ from bertie.model.heads.pooled_texts import (
 
 TextPooling = Literal["token", "mean", "late", "max", "attention", "vectors", "esim", "both_orders"]
 """token: the state of one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
-what the head's dense layer and its activation make of them, as in EuroBERT. max: the maximum of each dimension over the tokens.
+the outputs of the head's dense layer and activation for them, as in EuroBERT. max: the maximum of each dimension over the tokens.
 attention: the same for pairs whose texts attend to each other, with a second BiLSTM (GLUE's baselines). esim: another form of it
 (ESIM). vectors: fixed features, the encoder's vector u of a text, or |u − v| and u ∗ v of a pair (Skip-thoughts). With the last
-four, the texts of a pair are encoded separately. both_orders: the state of the token for a pair and that for the pair in the
-other order, added (GPT)."""
+four, the texts of a pair are encoded separately. both_orders: the sum of the states of the token for the pair in
+both orders (GPT)."""
 TaskPooling = Literal["model", TextPooling]
-"""model: as the configuration of the model says, which for BERT is token."""
+"""model: the pooling in the configuration of the model; for BERT, token."""
 POOLINGS: dict[TextPooling, type[TextPool]] = {
     "token": TokenText,
     "mean": MeanText,
@@ -61,6 +61,6 @@ def require_bilstm(pooling: TaskPooling | None, lstm_hidden_size: int) -> None:
     if pooling_facts(pooling).bilstm == ("none" if lstm_hidden_size else "needed"):
         size = f"lstm_hidden_size is {lstm_hidden_size}: " + ("set it to 0" if lstm_hidden_size else "set it")
         raise UsageError(
-            f'task.pooling is "{pooling}", which reads {"no" if lstm_hidden_size else "a"} BiLSTM, and {size}, or set '
-            'set task.pooling to "max"'
+            f'task.pooling is "{pooling}", which reads {"no" if lstm_hidden_size else "a"} BiLSTM, but {size}, '
+            'or set task.pooling to "max"'
         )

@@ -68,8 +68,8 @@ def convert(
         threads: Processor threads; 0: all that this process may use.
         push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME, or NAME for one of your own. It must be
             new or empty.
-        public: Whether everybody sees the repository.
-        card: Facts for the model card, in place of those in the source's.
+        public: Whether anyone can see the repository.
+        card: Facts for the model card, in place of the facts in the source's card.
 
     Returns:
         {"out", "engine", "precision"}, and what was measured:
@@ -78,8 +78,8 @@ def convert(
         - "difference", "cosine": the largest difference of the hidden states relative to their largest value, and their
             smallest cosine. "outputs": the difference of each output of the graph.
         - "compared": what else was compared (`Compared.to_json`). "not_checked": the library that cannot be used, or "".
-        - With `data`, "scores", "source_scores": the scores of both models; "metric": the name of the task's; "loss": how
-            much of it is lost.
+        - With `data`, "scores", "source_scores": the scores of both models; "metric": the metric of the task; "loss":
+            how much it loses.
         - With `push`, "pushed": the address of the repository.
 
     Raises:

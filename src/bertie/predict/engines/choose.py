@@ -66,7 +66,7 @@ def use(model: Model, name: EngineName, exported: Exported | None) -> EngineName
         return name
     if not isinstance(encoder, TransformerEncoder) or not _runs(encoder):
         kind = "disentangled" if isinstance(encoder, TransformerEncoder) else encoder.config.kind
-        raise UsageError(f"the engine {name} runs Transformers, and this model is {kind}: use plain")
+        raise UsageError(f"the engine {name} runs only Transformers, but this model is {kind}: use the engine plain")
     model.encoder = cast(Encoder, build(engine, name, encoder, exported))
     return name
 

@@ -37,9 +37,9 @@ def require(engine: str, precision: str, extra: str = "", *packages: str) -> Non
     require_packages(engine, extra, *packages)
     needs = {"bf16": BF16, "int8": INT8}.get(precision)
     if needs is not None and not has(needs):
-        why = "would be slow" if precision == "bf16" else "would round sums, and results would be wrong"
+        why = "would be slow" if precision == "bf16" else "would round sums and give wrong results"
         raise UsageError(
-            f"the engine {engine} needs a processor with {' or '.join(needs[:2])}, and {precision} {why} on this one: "
+            f"the engine {engine} needs a processor with {' or '.join(needs[:2])}; {precision} {why} on this one: "
             "use another engine, such as torch"
         )
 

@@ -70,7 +70,7 @@ class CohereRerankV1(Named, kw_only=True):
     query: str
     documents: Annotated[list[str | dict[str, str]], Meta(min_length=1)]
     top_n: AtLeast1 | None = None
-    """Most results. Without it: all documents."""
+    """Maximum number of results. Without it: all documents."""
     rank_fields: Texts | None = None
     """Of documents that are objects: the fields to read, one line each in this order. Without it: text."""
     return_documents: bool = False
@@ -85,7 +85,7 @@ class CohereRerankV2(Named, kw_only=True):
     query: str
     documents: Texts
     top_n: AtLeast1 | None = None
-    """Most results. Without it: all documents."""
+    """Maximum number of results. Without it: all documents."""
     return_documents: bool = False
     """Repeat each document in its result. Newer clients of Cohere do not send it, others do."""
     max_tokens_per_doc: AtLeast1 | None = None
@@ -179,7 +179,7 @@ async def embed_v1(call: Call, request: CohereEmbedV1) -> CohereFloats | CohereB
 async def embed_v2(call: Call, request: CohereEmbedV2) -> CohereByType:
     """Return the vectors of texts, in each of `embedding_types`."""
     if request.texts and request.inputs:
-        raise unfit("inputs", "there are texts, too: give one of them")
+        raise unfit("inputs", "texts are given, too: give either texts or inputs")
     inputs = [part.content[0].text for part in request.inputs or ()]
     ask = _ask(call, request, {"inputs": inputs or None, "texts": None if inputs else request.texts or []})
     _require_whole(ask, request.max_tokens, "max_tokens")
@@ -230,7 +230,7 @@ def _ask(call: Call, request: CohereEmbedV1, fields: dict[str, Any]) -> Ask:
 async def _by_type(ask: Ask, types: list[EmbeddingType], version: str) -> CohereByType:
     width = ask.dimensions or ask.model("vectors").vector_width
     if width % 8 and {"binary", "ubinary"} & set(types):
-        problem = f"bytes have eight signs, and the vectors {width} numbers: ask for float or base64"
+        problem = f"a byte has eight signs, but vectors have {width} numbers: ask for float or base64"
         raise unfit("embedding_types", problem)
     embedded = await embed(ask)
     encoded = await ask.call.offload(len(ask.values), _encode, embedded.results, types)

@@ -149,7 +149,7 @@ async def answer_question(ask: Ask, inputs: m.HfInputs, parameters: Parameters) 
     predictor, task = (model := ask.model("predict")).predictor, cast(Any, model.predicting)
     most, tokenizer, offload = predictor.max_length, predictor.tokenizer, ask.call.offload
     if parameters.get("max_seq_len", most) < most:
-        raise unfit("max_seq_len", f"windows have the {most} tokens that the model reads: omit it")
+        raise unfit("max_seq_len", f"windows always have {most} tokens, the limit of the model: omit it")
     changes = {
         "max_answer_length": parameters.get("max_answer_len", task.max_answer_length),
         "max_query_length": parameters.get("max_question_len", task.max_query_length),

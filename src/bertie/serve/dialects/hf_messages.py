@@ -36,7 +36,7 @@ class HfParameters(HfVectorFields):
 
     top_k: AtLeast1 | None = None
     """Text classification: classes in the answer, by default all. Fill-mask: tokens per mask, by default 5. Question
-    answering: answers, at most 100; without it, or with 1, the answer is an object and no list."""
+    answering: answers, at most 100; without it, or with 1, the answer is an object, not a list."""
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     """Of text classification: what makes scores of the outputs of the head. Without it: as the model was trained."""
     aggregation_strategy: Strategy | None = None
@@ -48,7 +48,8 @@ class HfParameters(HfVectorFields):
     """Of token classification: tokens that the windows of a long text share, at most three quarters. Without it: as
     the model was trained."""
     targets: list[str] | str | None = None
-    """Of fill-mask: the tokens among which to choose. Of one that is not in the vocabulary, the first piece counts."""
+    """Of fill-mask: the tokens among which to choose. Of a target that is not in the vocabulary, the first piece
+    counts."""
     align_to_words: bool | None = None
     """Of question answering: true extends answers to whole words."""
     doc_stride: AtLeast0 | None = None

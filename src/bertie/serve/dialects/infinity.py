@@ -61,7 +61,7 @@ class InfinityRerankRequest(InfinityRequest, kw_only=True):
     raw_scores: bool = False
     """Of a reranker: return the output of the head instead of its sigmoid."""
     top_n: AtLeast1 | None = None
-    """Most results. Without it: all documents."""
+    """Maximum number of results. Without it: all documents."""
 
 
 class InfinityClassifyRequest(InfinityRequest, kw_only=True):
@@ -113,7 +113,7 @@ class InfinityStats(Struct):
     """How much work waits for a model."""
 
     queue_fraction: float
-    """Tokens that wait, as a share of the most that may."""
+    """Tokens that wait, as a share of the maximum that may wait."""
     queue_absolute: int
     """Texts that wait or are being computed."""
     results_pending: int
@@ -164,7 +164,7 @@ class InfinityHealth(Struct):
 
 
 async def embeddings(call: Call, request: InfinityEmbeddingsRequest) -> InfinityEmbeddings:
-    """Return the vectors of texts, as the files of the model say: normalized if these do."""
+    """Return the vectors of texts, normalized only if the files of the model normalize them."""
     embedded = await embed(_ask(call, request, {"input": request.input}, dimensions=request.dimensions or None))
     data = await embedding_list(call, embedded, request.encoding_format)
     return InfinityEmbeddings(data=data, **_answer(call, embedded))

@@ -46,7 +46,7 @@ class TeiEmbedAllRequest(TeiRequest, kw_only=True):
     inputs: Input
     """As for /v1/embeddings."""
     prompt_name: str | None = None
-    """Name of the model's prompt that is put before each text. Without it: none, also if the model has a default."""
+    """Name of the model's prompt that is put before each text. Without it: none, even if the model has a default."""
 
 
 class TeiEmbedRequest(TeiEmbedAllRequest, kw_only=True):
@@ -226,7 +226,7 @@ async def tokenize(call: Call, request: TeiTokenizeRequest) -> list[list[TeiToke
 
 
 async def root(call: Call, request: TeiRootRequest) -> list[Any]:
-    """Embed, predict or rerank, as the kind of the model asks for: as `model_type` of /info says."""
+    """Embed, predict or rerank, depending on the kind of the model (`model_type` of /info)."""
     handlers: dict[str, tuple[Callable[..., Any], Any]] = {
         "embedding": (embed, TeiEmbedRequest),
         "classifier": (predict, TeiPredictRequest),

@@ -88,7 +88,7 @@ class RerankRequest(Request, kw_only=True):
     query: str
     documents: Annotated[list[str | Document], Meta(min_length=1)]
     top_n: AtLeast1 | None = None
-    """Most results. Without it: all documents."""
+    """Maximum number of results. Without it: all documents."""
     return_documents: bool = False
     """Repeat the text of each document in its result."""
     label: str = ""
@@ -320,7 +320,7 @@ class ClassScore(Struct):
 
 
 class CodedError(Struct):
-    """Why a request was refused, as infinity and vLLM say it: as OpenAI, with the status as the code."""
+    """Why a request was refused, in the form of infinity and vLLM: as OpenAI's, with the status as the code."""
 
     message: str
     type: ErrorType

@@ -44,14 +44,14 @@ class VllmRequest(Struct, forbid_unknown_fields=True):
     model: str = ""
     """Name of the model. It may be omitted if the server has one model."""
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
-    """Most tokens of a text or a pair, special tokens included: longer ones lose their ends. -1: as many as the model reads.
-    Without it: a text that is too long is refused."""
+    """Maximum number of tokens of a text or a pair, special tokens included: longer ones lose their ends. -1: as many
+    as the model reads. Without it: a text that is too long is refused."""
     truncation_side: Literal["right"] | None = None
     """left is not offered."""
     padding: Literal["do_not_pad"] | None = None
     """max_length is not offered."""
     priority: Literal[0] = 0
-    """No other is offered: requests take turns."""
+    """No other value is offered: requests take turns."""
     mm_processor_kwargs: None = None
     """Not offered: the models read texts."""
     use_activation: bool | None = None
@@ -65,7 +65,7 @@ class VllmRerankRequest(VllmRequest, kw_only=True):
     query: str
     documents: str | Texts
     top_n: AtLeast0 = 0
-    """Most results. 0: all documents."""
+    """Maximum number of results. 0: all documents."""
     return_documents: bool = True
     """Repeat each document in its result. vLLM always does; litellm says whether it wants that."""
 
@@ -109,7 +109,7 @@ class VllmPoolingRequest(VllmInput, kw_only=True):
     encoding_format: Literal["float", "base64"] = "float"
     """base64: the bytes of the numbers. bytes and bytes_only are not offered."""
     embed_dtype: Literal["float32"] = "float32"
-    """Others are not offered."""
+    """Other types are not offered."""
     endianness: Literal["native", "little"] = "native"
     """Of base64. native: little."""
     dimensions: int | None = None

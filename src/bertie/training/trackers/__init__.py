@@ -86,4 +86,4 @@ class Trackers:
             self._open.pop(name, None)
             reason = first_line(error)
             remedy = f" ({install(name)})" if isinstance(error, ImportError) else ""
-            console.warn(f"cannot write to {name}: {reason}{remedy}; the run continues without")
+            console.warn(f"cannot write to {name}: {reason}{remedy}; the run continues without it")

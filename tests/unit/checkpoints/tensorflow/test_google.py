@@ -163,7 +163,7 @@ def test_variables_of_the_optimizer_are_left_out(folder: Path) -> None:
 def test_an_unknown_variable_is_named(folder: Path, name: str) -> None:
     with_variables(folder, variables(folder) | {name: torch.ones(2)})
     with pytest.raises(
-        UserError, match=re.escape(f"bert_model.ckpt.index: the variable {name!r} is none that bertie knows")
+        UserError, match=re.escape(f"bert_model.ckpt.index: bertie does not know the variable {name!r}")
     ):
         read_checkpoint(folder)
 

@@ -117,7 +117,9 @@ def test_disentangled_attention_is_refused_by_engines_and_export(tiny_config: Tr
     with pytest.raises(UsageError, match="disentangled attention cannot be exported as a graph: use the engine plain"):
         Graph(Model(encoder, {}))
     for name in {*get_args(EngineName)} - {"auto", "plain"}:
-        with pytest.raises(UsageError, match=f"{name} runs Transformers, and this model is disentangled: use plain"):
+        with pytest.raises(
+            UsageError, match=f"{name} runs only Transformers, but this model is disentangled: use the engine plain"
+        ):
             choose.use(Model(encoder, {}), name, None)
     assert choose.use(Model(encoder, {}), "auto", None) == "plain"
     with pytest.raises(UserError, match="disentangled, whose heads cannot be inspected"):
