@@ -322,8 +322,8 @@ steps = 10_000
 
 A table is merged with the inherited table, key by key. If its `kind` differs, it replaces the inherited table. An array
 replaces the inherited array. If the items of the array are tables with a `kind`, each item is merged with the inherited
-item of the same kind. `extends = ["mini", "mine.toml"]` merges several recipes from left to right: a later one
-overrides, with all that it inherits itself.
+item of the same kind. `extends = ["mini", "mine.toml"]` merges several recipes from left to right: a later one, with
+everything that it inherits, overrides.
 
 Most keys are also flags: `steps` in `[training]` is `--training.steps`. Flags override the recipe."""
 

@@ -62,8 +62,7 @@ def search(
         texts: A file, or texts or lists of words in memory, as in `embed`.
         query: The text to search for.
         top_k: Number of texts to find.
-        unit: How to pool the vectors, and the prompt of the texts (by default "document"). The prompt of the query is
-            "query".
+        unit: How to pool the vectors, and the prompt of the texts (default "document"). The query has the prompt "query".
         source: Which columns of the file to read.
         vectors: X.npy that `embed` wrote for the same texts, with the same model and unit; None: compute them.
         language: As in `load`. A loaded model has a language already.
