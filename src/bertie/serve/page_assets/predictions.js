@@ -65,7 +65,7 @@ const multiLabelTask = {
         const found = entries.filter(([label]) => labels.includes(label)).map(labelEntry("✓ "));
         const others = entries.filter(([label]) => !labels.includes(label)).map(labelEntry(""));
         const answer = html("p", { class: labels.length ? "answer" : "answer none", dir: "auto" }, labels.join(", ") || "No label");
-        const note = html("p", { class: "hint" }, "Probability of each label by itself, 0 to 1. The sum of all is not 1.");
+        const note = html("p", { class: "hint" }, "Probability of each label by itself, 0 to 1. They need not sum to 1.");
         return [answer, note, ...labelBars("Predicted", found, "found"), ...labelBars("Not predicted", others, "others")];
       },
       said: ({ predictions: [{ labels }] }) => labels.join(", ") || "no label",
