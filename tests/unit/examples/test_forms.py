@@ -101,7 +101,7 @@ def test_named_ending_columns(tmp_path: Path) -> None:
         ({"context": "a", "endings": ["b", "c"], "label": 3}, "'label' is '3', but the 2 endings are 0 to 1"),
         ({"context": "a", "endings": ["b", 5], "label": 0}, "'endings' must be a string"),
         ({"context": "a", "endings": "bc", "label": 0}, "must be a list of strings"),
-        ({"context": "a", "endings": ["b"], "label": 0}, "1 endings to choose among"),
+        ({"context": "a", "endings": ["b"], "label": 0}, "1 endings to choose from"),
         ({"context": "a", "label": 0}, "no endings to choose among.*its columns are: context, label"),
         ({"context": "a", "endings": ["b", "c"], "label": "9" * 5000}, "'label' is '9999"),
     ],
