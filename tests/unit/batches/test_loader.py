@@ -194,18 +194,6 @@ def test_a_step_larger_than_the_corpus_is_refused(shards: Shards) -> None:
         next(loader.steps(Position()))
 
 
-def test_filler_is_rare_on_real_text(wiki_shards: Path) -> None:
-    opened = open_shards(wiki_shards)
-    for max_length in (128, 512):
-        loader = Loader(
-            opened.train, opened.tokenizer, SentencePairs(max_length=max_length), StepShape(8, 4096), seed=0
-        )
-        batches = [batch for step in epoch_of(loader, 0) for batch in step.all_rows]
-        filler_tokens = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
-        assert len(batches) > 200
-        assert 0 < filler_tokens / (4096 * len(batches)) <= 0.005
-
-
 def test_static_epochs_repeat_the_sequences_of_the_first_epochs(loader: Loader) -> None:
     static = replace(loader, static_epochs=2)
     rows = [contents(epoch_of(static, epoch)) for epoch in range(4)]

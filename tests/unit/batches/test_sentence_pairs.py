@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.batches.test_contiguous import corpus_of
 
+from bertie.base.contracts import FILLER
 from bertie.base.errors import UserError
+from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.sentence_pairs import (
     IS_RANDOM,
     IS_SWAPPED,
@@ -116,6 +119,16 @@ def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:
     assert len(before) == len(after)
     assert (after <= before).all()
     assert (before - after).mean() < 1  # trimming removes less than a token on average
+
+
+@pytest.mark.parametrize("max_length", [128, 512])
+def test_filler_is_rare_on_real_text(wiki: Shards, max_length: int) -> None:
+    loader = Loader(wiki.train, wiki.tokenizer, SentencePairs(max_length=max_length), StepShape(8, 4096), seed=0)
+    steps = takewhile(lambda step: step.position.epoch == 0, loader.steps(Position()))
+    batches = [batch for step in steps for batch in step.all_rows]
+    filler_tokens = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
+    assert len(batches) > 200
+    assert 0 < filler_tokens / (4096 * len(batches)) <= 0.005
 
 
 def test_excess_chunks_of_one_document_are_unlabeled(small_tokenizer: Tokenizer) -> None:
