@@ -70,7 +70,7 @@ def compare(name: str, rows: list[dict[str, float]]) -> None:
 
 @pytest.fixture(scope="module")
 def pretraining(tiny_config: TransformerConfig) -> PretrainConfig:
-    training = PretrainTraining(steps=20, batch_size=16, learning_rate=3e-3, row_tokens=256, precision="fp32")
+    training = PretrainTraining(20, 16, 3e-3, row_tokens=256, precision="fp32", max_eval_tokens=1)
     objectives = (MaskedLM(initialization="unigram"), NextSentence())
     return PretrainConfig(
         tiny_config,

@@ -55,15 +55,15 @@ def test_rounded_shares_still_reach_the_last_step() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_steps_from_any_step_equal_the_steps_from_the_start(shards: Shards, workers: int) -> None:
-    phases = resolve_phases(TWO, LAYOUT, 16, 512, 40)
+    phases = resolve_phases(TWO, LAYOUT, 16, 512, 16)
     masked = MaskedLM(mlm_probability=0.1, mlm_probability_end=0.9)  # the masks depend on the progress of the run
-    feed = Feed(phases, shards, (masked,), 0, 8, workers, SINGLE_PROCESS, StepCount(40))
+    feed = Feed(phases, shards, (masked,), 0, 8, workers, SINGLE_PROCESS, StepCount(16))
     steps = list(feed.steps(0, Position()))
-    assert len(steps) == 40
+    assert len(steps) == 16
     batches = [[micro.batch for micro in step.micro_batches] for step in steps]
-    assert [batch.ragged.max_seqlen for batch, *_ in batches] == [32] * 30 + [64] * 10
-    assert steps[30].position == Position(steps[29].position.epoch + 1, 0)
-    for first in (1, 29, 30, 31, 39):
+    assert [batch.ragged.max_seqlen for batch, *_ in batches] == [32] * 12 + [64] * 4
+    assert steps[12].position == Position(steps[11].position.epoch + 1, 0)
+    for first in (1, 11, 12, 13, 15):
         with closing(feed.steps(first, steps[first].position)) as stream:
             again = list(islice(stream, 3))
         for found, step, expected in zip(again, steps[first:], batches[first:], strict=False):

@@ -39,7 +39,9 @@ def test_at_published_numbers_of_tokens_size_is_worth_about_as_much_as_published
     assert 0.65 < gain / (smallest.loss - largest.loss) < 1.1
 
 
-@pytest.mark.parametrize("point", PUBLISHED, ids=lambda point: f"{point.parameters / 1e6:.0f}M")
+@pytest.mark.parametrize(
+    "point", [PUBLISHED[0], PUBLISHED[-1], *(pytest.param(point, marks=pytest.mark.slow) for point in PUBLISHED[1:-1])]
+)
 def test_a_published_loss_is_in_the_interval_of_a_curve_without_it(point: Point) -> None:
     others = tuple(each for each in scaling.all_points() if each != point)
     expected = scaling.expected_loss(point.parameters, point.tokens, others)
@@ -47,8 +49,11 @@ def test_a_published_loss_is_in_the_interval_of_a_curve_without_it(point: Point)
 
 
 @pytest.mark.parametrize(("recipe", "tokens"), [("tiny", 8_192_000), ("mini", 4_096_000), ("small", 1_024_000)])
-def test_a_curve_without_the_longest_run_of_a_recipe_misses_it_by_little(recipe: str, tokens: int) -> None:
+def test_a_curve_without_the_longest_run_of_a_recipe_misses_it_by_little(
+    recipe: str, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It misses by more than the interval says in two of three cases: see docs/log/2026-11-25-scaling.md."""
+    monkeypatch.setattr(scaling, "SAMPLES", 2)  # of the interval, which is not read
     [size] = {each["parameters"] for each in POINTS if each["recipe"] == f"modern-{recipe}"}
     [point] = [each for each in scaling.all_points() if each[:2] == (size, tokens)]
     others = tuple(each for each in scaling.all_points() if each != point)
