@@ -40,7 +40,7 @@ from bertie.training.schedules import LinearDecay
 
 @pytest.fixture
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    return pretraining(tiny_config, warmup=0.1, steps=30, eval_every=10)
+    return pretraining(tiny_config, warmup=0.1, steps=30, eval_every=10, max_eval_tokens=1000)
 
 
 def pretrain(config: PretrainConfig, shards: Path, out: Path) -> dict[str, Any]:
@@ -53,6 +53,7 @@ def records(run: Path, split: str) -> list[dict[str, Any]]:
 
 
 def test_run_writes_metrics_checkpoint_and_report(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    config = replace(config, training=replace(config.training, max_eval_tokens=100_000))
     result = pretrain(config, small_shards, tmp_path / "run")
     train, held_out = records(tmp_path / "run", "train"), records(tmp_path / "run", "eval")
     assert [record["step"] for record in train] == list(range(1, 31))
@@ -80,8 +81,8 @@ def test_run_writes_metrics_checkpoint_and_report(config: PretrainConfig, small_
 def test_repeated_run_gives_the_same_weights(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     """With dropout, and with evaluations at other steps, which must not affect training."""
     config = replace(config, model=replace(config.model, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1))
-    for name, every in (("a", 10), ("b", 7)):
-        training = replace(config.training, eval_every=every, checkpoint_every=every)
+    for name, every in (("a", 4), ("b", 3)):
+        training = replace(config.training, steps=8, eval_every=every, checkpoint_every=every)
         pretrain(replace(config, training=training), small_shards, tmp_path / name)
     losses = [[record["loss"] for record in records(tmp_path / name, "train")] for name in ("a", "b")]
     assert losses[0] == losses[1]
@@ -116,7 +117,7 @@ def test_embeddings_move_by_their_own_learning_rate(
 
 def first_step(config: PretrainConfig, shards: Path, out: Path, **changes: Any) -> Path:
     """Train with changed settings, and return the checkpoint of the first step."""
-    training = replace(config.training, steps=4, eval_every=0, checkpoint_every=1, keep_checkpoints=4, **changes)
+    training = replace(config.training, steps=2, eval_every=0, checkpoint_every=1, keep_checkpoints=2, **changes)
     pretrain(replace(config, schedule=LinearDecay(warmup=0.5), training=training), shards, out)
     return out / "checkpoints" / "step-00000001"
 
@@ -145,18 +146,19 @@ def test_interrupt_saves_a_checkpoint_and_the_next_call_resumes(
 
     def interrupted(*args: Any) -> Any:
         result = record(*args)
-        if result["step"] == 7:
+        if result["step"] == 3:
             os.kill(os.getpid(), number)
         return result
 
+    config = replace(config, training=replace(config.training, steps=6))
     handlers = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train_record", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, small_shards, tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000007"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000003"]
     assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == handlers
-    more_checkpoints = replace(config, training=replace(config.training, checkpoint_every=10, keep_checkpoints=3))
+    more_checkpoints = replace(config, training=replace(config.training, checkpoint_every=2, keep_checkpoints=3))
     more_checkpoints = replace(more_checkpoints, card=CardFacts("mit"))
     for settings, name in ((more_checkpoints, "run"), (config, "undisturbed")):
         pretrain(settings, small_shards, tmp_path / name)
@@ -205,9 +207,8 @@ def test_every_row_and_objective_uses_its_own_random_stream(
 
     monkeypatch.setattr(seeding, "generator", generator)
     monkeypatch.setattr(eval_set, "EVAL_ROW_TOKENS", 128)
-    pretrain(
-        replace(config, training=replace(config.training, steps=4, row_tokens=128)), small_shards, tmp_path / "run"
-    )
+    settings = replace(config.training, steps=4, row_tokens=128, max_eval_tokens=100_000)
+    pretrain(replace(config, training=settings), small_shards, tmp_path / "run")
     for kind in (seeding.LABELS, seeding.EVAL_LABELS):
         drawn = [key for key in keys if key[0] == kind]
         assert len(drawn) == len(set(drawn)) > 30
@@ -294,6 +295,7 @@ def test_interrupted_evaluation_is_repeated_on_resume(
 ) -> None:
     """The interrupt stops the evaluation, and the resumed run evaluates first."""
     evaluate = pretrain_module.evaluate
+    config = replace(config, training=replace(config.training, steps=6, eval_every=2))
 
     def interrupted(*args: Any) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -303,7 +305,7 @@ def test_interrupted_evaluation_is_repeated_on_resume(
         patch.setattr(pretrain_module, "evaluate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, small_shards, tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000010"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]
     assert records(tmp_path / "run", "eval") == []
     for name in ("run", "undisturbed"):
         pretrain(config, small_shards, tmp_path / name)
@@ -315,14 +317,14 @@ def test_interrupted_evaluation_is_repeated_on_resume(
 @pytest.mark.parametrize(
     ("losses", "interrupted", "phases", "best"),
     [
-        ([5, 1, 4, 2, 3, 6], None, (), 10),
-        ([math.nan, 3, 2, 4, 5, 6], None, (), 15),
-        ([5, 1, 4, 2, 3, 6], 1, (), 10),  # during the best evaluation
+        ([5, 1, 4, 2, 3, 6], None, (), 2),
+        ([math.nan, 3, 2, 4, 5, 6], None, (), 3),
+        ([5, 1, 4, 2, 3, 6], 1, (), 2),  # during the best evaluation
         (
             [5, 1, 4, 9, 7, 8],
             None,
             (Phase(0.5), Phase(0.5, max_length=48)),
-            25,
+            5,
         ),  # only losses of one phase are compared
     ],
     ids=["lowest loss", "first loss is NaN", "interrupted", "phases"],
@@ -351,7 +353,7 @@ def test_best_checkpoint_is_kept_in_addition_to_the_newest(
         }
 
     monkeypatch.setattr(pretrain_module, "evaluate", with_given_loss)
-    training = replace(config.training, eval_every=5, checkpoint_every=5, keep_checkpoints=1)
+    training = replace(config.training, steps=6, eval_every=1, checkpoint_every=1, keep_checkpoints=1)
     config = replace(config, training=training, phases=phases)
     if interrupted is not None:
         with pytest.raises(KeyboardInterrupt):
@@ -359,7 +361,7 @@ def test_best_checkpoint_is_kept_in_addition_to_the_newest(
         calls, interrupts[0] = itertools.count(interrupted), None
     pretrain(config, small_shards, tmp_path / "run")
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
-    assert kept == [f"step-{best:08d}", "step-00000030"]
+    assert kept == [f"step-{best:08d}", "step-00000006"]
 
 
 def test_patience_ends_a_pre_training_with_the_best_weights(
@@ -376,16 +378,16 @@ def test_patience_ends_a_pre_training_with_the_best_weights(
         return {name: replace(loss, total=loss.count * value) for name, loss in evaluate(*args).items()}
 
     monkeypatch.setattr(pretrain_module, "evaluate", with_given_loss)
-    training = replace(config.training, eval_every=5, patience=2)
+    training = replace(config.training, eval_every=2, patience=2)
     found = pretrain(replace(config, training=training), small_shards, tmp_path / "run")
-    assert [record["step"] for record in records(tmp_path / "run", "eval")] == [5, 10, 15, 20]
-    assert found["eval"]["step"] == 10
-    best = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000010").weights
+    assert [record["step"] for record in records(tmp_path / "run", "eval")] == [2, 4, 6, 8]
+    assert found["eval"]["step"] == 4
+    best = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000004").weights
     saved = read_checkpoint(tmp_path / "run").weights
     assert all(torch.equal(saved[name], best[name]) for name in saved)
     assert re.search(
-        r"stopped early, in epoch \d+, after step 20: no held-out loss below [\d.]+ in 2 evaluations; loading the weights of "
-        "step 10, the best evaluation",
+        r"stopped early, in epoch \d+, after step 8: no held-out loss below [\d.]+ in 2 evaluations; loading the weights of "
+        "step 4, the best evaluation",
         capsys.readouterr().err,
     )
 
@@ -450,7 +452,7 @@ def test_micro_batches_and_workers_do_not_change_the_data(
     """Four rows per step: passes of 1 row, of 2, of 3 (rounded to 2, a divisor of 4), and with worker processes."""
     found = []
     for name, micro_batch, workers in (("a", 1, 0), ("b", 2, 0), ("c", 3, 0), ("d", 1, 2)):
-        settings = replace(config.training, row_tokens=128, micro_batch=micro_batch, workers=workers, steps=12)
+        settings = replace(config.training, row_tokens=128, micro_batch=micro_batch, workers=workers, steps=4)
         pretrain(replace(config, training=settings), small_shards, tmp_path / name)
         found.append([(r["loss"], r["mlm_accuracy"], r["tokens"]) for r in records(tmp_path / name, "train")])
     assert found[0] == found[3]

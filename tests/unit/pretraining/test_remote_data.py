@@ -30,7 +30,7 @@ URL = "memory://me:secret@bucket/shards"
 
 @pytest.fixture(scope="module")
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
-    training = {"steps": 20, "row_tokens": 128, "eval_every": 10, "checkpoint_every": 1, "shuffle_tokens": 2_500}
+    training = {"steps": 10, "row_tokens": 128, "eval_every": 5, "checkpoint_every": 1, "shuffle_tokens": 1_250}
     size = replace(tiny_config, hidden_dropout_prob=0.1)
     return pretraining(size, DocSentences(max_length=32), (MaskedLM(),), **training)
 
@@ -43,9 +43,9 @@ def local(
     folder = tmp_path_factory.mktemp("five")
     files = [folder / f"{part}.jsonl" for part in range(5)]
     for part, file in enumerate(files):
-        texts = small_texts[12 * part : 12 * part + 12]
+        texts = small_texts[6 * part : 6 * part + 6]
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    prepare(files, small_tokenizer, folder / "shards", eval_share=0.1, shard_bytes=4_000)
+    prepare(files, small_tokenizer, folder / "shards", eval_share=0.1, shard_bytes=2_000)
     memory = fsspec.filesystem("memory")
     for path in (folder / "shards").rglob("*"):
         if path.is_file():
@@ -64,7 +64,7 @@ def test_a_run_from_a_store_resumes_to_the_bytes_of_a_local_run(
     assert sections
     cache, seen = ShardCache(tmp_path / "cache"), []
     for _ in range(2):
-        with interrupted(lambda counters: seen.append(counters) or len(seen) % 6 == 0):
+        with interrupted(lambda counters: seen.append(counters) or len(seen) % 3 == 0):
             bertie.pretrain(config, URL, tmp_path / "remote", threads=1, cache=cache)
     bertie.pretrain(config, URL, tmp_path / "remote", threads=1, cache=cache)
     assert {counters.section for counters in seen} >= {0, 1}
@@ -103,8 +103,8 @@ def test_a_dry_run_and_glove_read_from_a_store(config: PretrainConfig, local: Pa
 def test_sections_and_caches_that_are_too_small_are_refused(
     config: PretrainConfig, local: Path, tmp_path: Path
 ) -> None:
-    small = replace(config, training=replace(config.training, shuffle_tokens=600))
-    with pytest.raises(UsageError, match=r"training\.shuffle_tokens is 600, and the largest shard has"):
+    small = replace(config, training=replace(config.training, shuffle_tokens=300))
+    with pytest.raises(UsageError, match=r"training\.shuffle_tokens is 300, and the largest shard has"):
         bertie.pretrain(small, local, tmp_path / "run", threads=1)
     open_shards(URL, ShardCache(tmp_path / "cache"))  # the small files
     with pytest.raises(
