@@ -254,6 +254,7 @@ def invalid(error: msgspec.ValidationError) -> Refused:
     message, _, path = str(error).partition(" - at `$")
     # Without a path, the message quotes the field: "Object missing required field `input`".
     field = path.rstrip("`").lstrip(".") or (message.split("`")[-2] if "field `" in message else "")
+    message = "unknown field" if message.startswith("Object contains unknown") else message
     remedy = "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
     return Refused(422, "validation", f"{field}: {message}{remedy}" if field else message, field or None)
 
