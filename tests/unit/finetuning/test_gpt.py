@@ -43,7 +43,7 @@ SIZE = TransformerConfig(
     hidden_act="gelu_tanh",
     layer_norm_eps=1e-5,
 )
-CONFIG = fine_tuning(2, input_tokens="gpt", lm_weight=0.5)
+CONFIG = fine_tuning(1, input_tokens="gpt", lm_weight=0.5)
 TRAINING = CONFIG.training
 PAIRS = [
     {"text": f"{('and', 'in')[i % 2]} the", "text_pair": "the in", "label": float(i % 2), "context": "the"}
@@ -354,12 +354,11 @@ def test_similarity_adds_the_states_of_both_orders(start: Path) -> None:
     torch.testing.assert_close(losses["regress"].total, torch.as_tensor(squared)[0])
 
 
-@pytest.mark.parametrize("task", [Regress(pooling="both_orders"), Classify(pooling="both_orders")])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_swapped_texts_have_the_same_score(frozen: bool, task: Any, start: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "frozen"), [(Regress(), False), (Classify(), True)], ids=str)
+def test_swapped_texts_have_the_same_score(task: Regress | Classify, frozen: bool, start: Path, tmp_path: Path) -> None:
     given = [row | {"label": str(int(row["label"]))} for row in PAIRS]
     first = start
-    config = replace(SIMILAR, task=task)
+    config = replace(SIMILAR, task=replace(task, pooling="both_orders"))
     if frozen:  # the tokens are those of an earlier run
         first = tmp_path / "first"
         bertie.finetune(config, given, given, start, first, threads=1)

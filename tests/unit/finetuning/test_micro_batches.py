@@ -72,7 +72,7 @@ def test_padded_micro_batches_have_the_same_losses(
         training = replace(CONFIG.training, precision=precision)
         config = replace(CONFIG, task=task, training=training, lstm_hidden_size=lstm_hidden_size)
         no_dropout = replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        losses[precision, multiple] = bertie.finetune(no_dropout, examples[:50], examples[50:], start, threads=1).losses
+        losses[precision, multiple] = bertie.finetune(no_dropout, examples[:24], examples[50:], start, threads=1).losses
         for micro in seen:
             tokens, head_rows = len(micro.batch.input_ids), len(micro.rows)
             assert (tokens % multiple, head_rows % multiple) == (0, 0)

@@ -27,7 +27,7 @@ from bertie.tasks.tag import Tag
 from bertie.tokenizers.special_tokens import LINE_BREAK
 from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 
-CONFIG = fine_tuning(12)
+CONFIG = fine_tuning(8, 6e-3)
 TRAINING = CONFIG.training
 
 
@@ -89,7 +89,7 @@ def test_answers_have_the_offsets_of_the_text(
         first, answer, last = text.split()[1:4]
         context = f"«{first}»,\n\n…({answer})!\n{last}."
         rows.append({"id": f"q{i}", "question": f"({answer})?", "context": context, "answers": [answer]})
-    config = replace(CONFIG, task=Span(), training=replace(TRAINING, epochs=25))
+    config = replace(CONFIG, task=Span(), training=replace(TRAINING, epochs=14))
     tuned = finetune(config, rows, start[0], tmp_path / "run")
     found = tuned.predict(rows)
     for row, prediction in zip(rows, found, strict=True):
@@ -107,7 +107,7 @@ def test_tags_of_dropped_punctuation_are_the_default(
         words = ["``", *text.split()[:5], "…", "."]
         tags = ["O", *("B-T" if word.endswith("t") else "B-N" if word.endswith("n") else "O" for word in words[1:])]
         rows.append({"tokens": words, "tags": tags})
-    config = replace(CONFIG, task=Tag(), training=replace(TRAINING, epochs=25))
+    config = replace(CONFIG, task=Tag(), training=replace(TRAINING, epochs=14))
     tuned = finetune(config, rows, start[0], tmp_path / "run")
     found = tuned.predict([row["tokens"] for row in rows])
     assert (

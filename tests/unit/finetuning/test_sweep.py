@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -30,12 +31,18 @@ from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span
 from bertie.training.schedules import LinearDecay
 
-CONFIG = fine_tuning(2, restarts=3)
+CONFIG = fine_tuning(1, restarts=3)
 TRAINING = CONFIG.training
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
     return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
+
+
+@pytest.fixture(scope="module")
+def swept(rows: list[dict[str, str]], start: Path, tmp_path_factory: pytest.TempPathFactory) -> Finetuned:
+    """Three runs. Copy their folder to change it."""
+    return finetune(CONFIG, rows, start, tmp_path_factory.mktemp("swept") / "run")
 
 
 def done(found: Finetuned) -> Sweep:
@@ -56,8 +63,8 @@ def test_expand_grid_combines_all_values_and_seeds() -> None:
     assert all(cell.restarts == 1 and cell.grid == GridSearch() for cell in found.values())
 
 
-def test_restart_equals_a_single_run_with_its_seed(rows: list[dict[str, str]], start: Path) -> None:
-    found = finetune(CONFIG, rows, start)
+def test_restart_equals_a_single_run_with_its_seed(rows: list[dict[str, str]], start: Path, swept: Finetuned) -> None:
+    found = swept
     alone = [finetune(replace(CONFIG, restarts=1, seed=seed), rows, start) for seed in range(3)]
     assert [result.scores for result in done(found).results] == [run.scores for run in alone]
     assert alone[0].losses != alone[1].losses
@@ -79,13 +86,13 @@ def test_mean_and_standard_deviation_are_over_all_dev_examples(
     assert setting.sd == pytest.approx(np.std(setting.scores, ddof=1))
     assert len(setting.scores) == setting.runs == 3
     scores = f"accuracy {setting.mean:.4f} ± {setting.sd:.4f} (mean ± sd, 3 runs)"
-    assert f"learning rate 0.003, batch size 8, 2 epochs: {scores}" in capsys.readouterr().err
+    assert f"learning rate 0.003, batch size 8, 1 epoch: {scores}" in capsys.readouterr().err
 
 
 def test_killed_sweep_resumes_where_it_was(
-    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, swept: Finetuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = finetune(CONFIG, rows, start, tmp_path / "whole")
+    whole = swept
     trained: list[int] = []
 
     def tune(config: FinetuneConfig, *rest: Any, stop_at: int | None) -> Any:
@@ -112,9 +119,12 @@ def test_killed_sweep_resumes_where_it_was(
     assert torch.equal(first, second)
 
 
-def test_run_folder_holds_the_best_model_and_no_other(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
-    found = finetune(CONFIG, rows, start, tmp_path / "run")
-    best = done(found).best
+def test_run_folder_holds_the_best_model_and_no_other(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, swept: Finetuned
+) -> None:
+    assert swept.run
+    shutil.copytree(swept.run, tmp_path / "run")
+    found, best = swept, done(swept).best
     assert not list((tmp_path / "run" / "cells").rglob("*.safetensors"))
     saved = json.loads((tmp_path / "run" / "sweep.json").read_text())
     assert saved["best"] == best.name
@@ -165,7 +175,7 @@ def test_seconds_of_a_run_include_earlier_calls(
     def interrupted(model: Model, *args: Any) -> Any:
         nonlocal passes, late
         passes += 1
-        if passes == 8:
+        if passes == 4:
             late = 10_000.0
             os.kill(os.getpid(), signal.SIGINT)
         return forward(model, *args)
@@ -287,7 +297,7 @@ def test_an_answer_that_ignores_the_question_has_failed() -> None:
 def test_report_half_does_not_influence_selection_or_stopping(rows: list[dict[str, str]], start: Path) -> None:
     """Whatever its labels are, the same run is selected, and it stops at the same step."""
     training = replace(TRAINING, epochs=10, eval_every=2, patience=2)
-    config = replace(CONFIG, training=training)
+    config = replace(CONFIG, training=training, restarts=2)
     reports = sweeping.split_dev(rows[40:])[1]
     swapped = [dict(row) for row in rows]
     for i in reports:
@@ -298,8 +308,9 @@ def test_report_half_does_not_influence_selection_or_stopping(rows: list[dict[st
     assert first.scores["accuracy"] == pytest.approx(1 - second.scores["accuracy"])
 
 
-def test_damaged_results_are_refused(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
-    finetune(CONFIG, rows, start, tmp_path / "run")
+def test_damaged_results_are_refused(rows: list[dict[str, str]], start: Path, tmp_path: Path, swept: Finetuned) -> None:
+    assert swept.run
+    shutil.copytree(swept.run, tmp_path / "run")
     (tmp_path / "run" / "sweep.json").write_text("{}")
     with pytest.raises(UserError, match=r"sweep\.json is damaged"):
         finetune(CONFIG, rows, start, tmp_path / "run")

@@ -27,7 +27,7 @@ from bertie.tokenizers.tokenizer import Tokenizer
 SIZE = XlnetConfig(2, 32, 4, 64, max_position_embeddings=64)
 TIMES = {"steps": 6, "learning_rate": 3e-3, "row_tokens": 256, "checkpoint_every": 3}
 PRETRAINING = pretraining(SIZE, SentencePairs(max_length=48), (PermutationLM(),), 0.1, **TIMES)
-CONFIG = fine_tuning(6)
+CONFIG = fine_tuning(3)
 TRAINING = CONFIG.training
 
 
