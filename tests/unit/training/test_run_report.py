@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from bertie.base import storage
 from bertie.training.run_report import describe_machine, run_page
+
+PRINT_SVG = FigureCanvasSVG.print_svg  # before conftest.py replaces it
 
 
 def a_run(folder: Path, steps: int) -> Path:
@@ -34,7 +37,8 @@ def a_run(folder: Path, steps: int) -> Path:
     return folder
 
 
-def test_page_shows_scores_settings_and_machine(tmp_path):
+def test_page_shows_scores_settings_and_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", PRINT_SVG)
     html = run_page(
         a_run(tmp_path / "wiki & co", 200), "Pre-trained for 200 steps.", {"unigram model 7.14": 7.14}
     ).html()
