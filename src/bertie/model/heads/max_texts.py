@@ -18,11 +18,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bertie.base.contracts import Ragged
 from bertie.model.bilstm import BiLstm
-from bertie.model.heads.pooled_texts import PoolingFacts, as_reduced, leave_heads, of_texts
+from bertie.model.heads.pooled_texts import PoolingFacts, TextPool
 from bertie.model.pooling import pool
 
 
-class MaxTexts(nn.Module):
+class MaxTexts(nn.Module, TextPool):
     """The vector of each text, or of each pair of texts, by max pooling.
 
     For a pair, u and v are the vectors of its texts, and the result is a linear projection of [u; v; |u − v|; u ∗ v] to their
@@ -30,7 +30,6 @@ class MaxTexts(nn.Module):
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True)
-    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
         """Create the trainable parts.
@@ -48,7 +47,7 @@ class MaxTexts(nn.Module):
         return _of_maxima(x_TW, texts, self.combine)
 
 
-class AttendingTexts(nn.Module):
+class AttendingTexts(nn.Module, TextPool):
     """The vector of each pair of texts that attend to each other, by max pooling.
 
     Each token gets the weighted mean of the other text's states, with the softmax of its dot products with them as weights. A
@@ -56,7 +55,6 @@ class AttendingTexts(nn.Module):
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True, for_one_text="max", bilstm="needed")
-    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
         """Create the trainable parts.
@@ -77,7 +75,7 @@ class AttendingTexts(nn.Module):
         return _of_maxima(self.lstm(both_TW, texts), texts, self.combine)
 
 
-class EsimTexts(nn.Module):
+class EsimTexts(nn.Module, TextPool):
     """The vector of each pair of texts by inference between their tokens (Chen et al. 2017, section 3, equations 11 to 20).
 
     The BiLSTM below has read each text: a is the state of a token. ã is the mean of the other text's states, weighted by the
@@ -91,7 +89,6 @@ class EsimTexts(nn.Module):
     facts: ClassVar[PoolingFacts] = PoolingFacts(
         separate="texts", reads_all=True, for_one_text="max", bilstm="needed", bilstm_layers=1
     )
-    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
         """Create the trainable parts.

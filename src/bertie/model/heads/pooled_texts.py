@@ -73,41 +73,31 @@ class PooledRows:
 
     def mean(self, x_TW: Float[Tensor, "T W"]) -> Float[Tensor, "Q W"]:
         """Return the mean state of the tokens of each row's sequence, [CLS] and [SEP] included."""
-        owners_T = self.sequences.owners(len(x_TW))
-        return pool("mean", x_TW, owners_T, len(self.sequences.lengths))[self.sequence]
+        return pool("mean", x_TW, self.sequences.owners(len(x_TW)), len(self.sequences.lengths))[self.sequence]
 
 
 class TextPool(Protocol):
-    """A pooling, as the top of this file says."""
+    """A pooling, as the top of this file says. The defaults are for one whose `reduce` returns the vectors, without the heads."""
 
     facts: ClassVar[PoolingFacts]
     width: int
 
     def __init__(self, width: int, pairs: bool): ...
-    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Tensor: ...
-    def vectors(self, reduced: Tensor) -> Float[Tensor, "Q R"]: ...
+
+    def reduce(self: Any, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Tensor:
+        """Return the vector of each row's text or pair: calling the pooling gives that of each sequence."""
+        return self(x_TW, texts.read)[texts.sequence]
+
+    def vectors(self, reduced: Tensor) -> Float[Tensor, "Q R"]:
+        return reduced
+
     def connect(self, heads: Iterable[nn.Module]) -> None: ...
 
 
-def as_reduced(pooling: Any, reduced: Float[Tensor, "Q R"]) -> Float[Tensor, "Q R"]:  # noqa: ARG001
-    """Return the vectors: `TextPool.vectors` where `reduce` returns them."""
-    return reduced
-
-
-def of_texts(pooling: Any, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
-    """Return the vector of each row's text or pair: `TextPool.reduce` where calling the pooling gives that of each sequence."""
-    return pooling(x_TW, texts.read)[texts.sequence]
-
-
-def leave_heads(pooling: Any, heads: Iterable[nn.Module]) -> None:
-    """Change nothing: `TextPool.connect` where the heads need not know the pooling."""
-
-
-class TokenText(nn.Module):
+class TokenText(nn.Module, TextPool):
     """The state of one token."""
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(one_token=True)
-    vectors, connect = as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):  # noqa: ARG002
         super().__init__()
@@ -117,11 +107,10 @@ class TokenText(nn.Module):
         return x_TW[texts.rows]
 
 
-class MeanText(nn.Module):
+class MeanText(nn.Module, TextPool):
     """The mean of the states of all tokens."""
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(in_transformers=True)
-    vectors, connect = as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):  # noqa: ARG002
         super().__init__()
@@ -131,11 +120,10 @@ class MeanText(nn.Module):
         return texts.mean(x_TW)
 
 
-class LateText(nn.Module):
+class LateText(nn.Module, TextPool):
     """The mean of what the head's dense layer and its activation make of the states of all tokens."""
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(reads_all=True, in_transformers=True)
-    vectors = as_reduced
 
     def __init__(self, width: int, pairs: bool):  # noqa: ARG002
         super().__init__()
@@ -155,7 +143,7 @@ class LateText(nn.Module):
         return texts.mean(x_TW)
 
 
-class BothOrders(nn.Module):
+class BothOrders(nn.Module, TextPool):
     """The sum of the states of one token of a pair, and of the pair in the other order: swapping the texts changes nothing.
 
     As in GPT for similarity, whose pairs have no order (Radford et al. 2018, section 3.3).
@@ -165,7 +153,6 @@ class BothOrders(nn.Module):
     facts: ClassVar[PoolingFacts] = PoolingFacts(
         separate="orders", reads_all=True, for_one_text="token", one_token=True
     )
-    vectors, connect = as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
         """Create the pooling. width: size of the states, W. pairs: whether sequences are pairs of texts, as they must be."""
@@ -186,7 +173,7 @@ class BothOrders(nn.Module):
         return x_TW[first_Q] + x_TW[second_Q]
 
 
-class TextVectors(nn.Module):
+class TextVectors(nn.Module, TextPool):
     """The vector of a text, u, or for a pair [|u − v|; u ∗ v], without any weights. The head is only an output layer.
 
     So Skip-thoughts were measured (Kiros et al. 2015, section 3.2).
