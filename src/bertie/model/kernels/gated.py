@@ -18,17 +18,13 @@ from torch import Tensor
 from bertie.base import runtime
 
 
-def gated(wide_TF: Float[Tensor, "T W"], swish: bool) -> Float[Tensor, "T F"]:
-    """Return GELU(first half) · second half, or, if `swish`, SiLU(first half) · second half."""
-    return _forward(wide_TF, swish)
-
-
 def _has_kernel(wide_TF: Tensor) -> bool:
     return wide_TF.dtype != torch.float64 and runtime.has_triton()
 
 
 @torch.library.custom_op("bertie::gated", mutates_args=(), schema="(Tensor wide, bool swish) -> Tensor")
-def _forward(wide_TF: Tensor, swish: bool) -> Tensor:
+def gated(wide_TF: Float[Tensor, "T W"], swish: bool) -> Float[Tensor, "T F"]:
+    """Return GELU(first half) · second half, or, if `swish`, SiLU(first half) · second half."""
     if _has_kernel(wide_TF):
         from bertie.model.kernels import gated_kernel
 
@@ -50,7 +46,7 @@ def _backward(gradient_TF: Tensor, wide_TF: Tensor, swish: bool) -> Tensor:
     return torch.cat([inner(gradient_TF * second, first), gradient_TF * active(first)], -1)
 
 
-@_forward.register_fake
+@gated.register_fake
 def _(wide: Tensor, swish: bool) -> Tensor:  # noqa: ARG001
     return wide.new_empty((wide.shape[0], wide.shape[1] // 2))
 
@@ -69,4 +65,4 @@ def _differentiate(ctx: Any, gradient_TF: Tensor) -> tuple[Tensor, None]:
     return _backward(gradient_TF, ctx.saved_tensors[0], ctx.swish), None
 
 
-_forward.register_autograd(_differentiate, setup_context=_save)
+gated.register_autograd(_differentiate, setup_context=_save)

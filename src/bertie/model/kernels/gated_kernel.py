@@ -19,32 +19,25 @@ from torch import Tensor
 TILE = (8, 128, 4)  # rows and columns of a program, and its warps
 
 
-def forward(wide_TF: Float[Tensor, "T W"], swish: bool, tile: tuple[int, int, int] = TILE) -> Float[Tensor, "T F"]:
+def forward(wide_TF: Float[Tensor, "T W"], swish: bool) -> Float[Tensor, "T F"]:
     """Return act(first half) · second half, where act is GELU, or SiLU if `swish`."""
     out_TF = wide_TF.new_empty((wide_TF.shape[0], wide_TF.shape[1] // 2))
-    _launch(_forward, (wide_TF.contiguous(), out_TF), out_TF, swish, tile)
+    _launch(_forward, (wide_TF.contiguous(), out_TF), out_TF, swish)
     return out_TF
 
 
-def backward(
-    gradient_TF: Float[Tensor, "T F"],
-    wide_TF: Float[Tensor, "T W"],
-    swish: bool,
-    tile: tuple[int, int, int] = TILE,
-) -> Float[Tensor, "T W"]:
+def backward(gradient_TF: Float[Tensor, "T F"], wide_TF: Float[Tensor, "T W"], swish: bool) -> Float[Tensor, "T W"]:
     """Return the gradient of the input of `forward`."""
     out_TF = torch.empty_like(wide_TF, memory_format=torch.contiguous_format)
-    _launch(_backward, (gradient_TF.contiguous(), wide_TF.contiguous(), out_TF), gradient_TF, swish, tile)
+    _launch(_backward, (gradient_TF.contiguous(), wide_TF.contiguous(), out_TF), gradient_TF, swish)
     return out_TF
 
 
-def _launch(
-    kernel: Any, tensors: tuple[Tensor, ...], narrow_TF: Tensor, swish: bool, tile: tuple[int, int, int]
-) -> None:
+def _launch(kernel: Any, tensors: tuple[Tensor, ...], narrow_TF: Tensor, swish: bool) -> None:
     rows, size = narrow_TF.shape
-    blocks = triton.cdiv(rows, tile[0]) * triton.cdiv(size, tile[1])
+    blocks = triton.cdiv(rows, TILE[0]) * triton.cdiv(size, TILE[1])
     if blocks:
-        kernel[(blocks,)](*tensors, rows, SIZE=size, SWISH=swish, ROWS=tile[0], COLUMNS=tile[1], num_warps=tile[2])
+        kernel[(blocks,)](*tensors, rows, SIZE=size, SWISH=swish, ROWS=TILE[0], COLUMNS=TILE[1], num_warps=TILE[2])
 
 
 @triton.jit

@@ -30,36 +30,19 @@ def overwrite(
     rows, entries = logits_PV.shape
     sums_P2 = logits_PV.new_empty((rows, 2), dtype=torch.float32)
     if rows:
-        block = max(128, triton.next_power_of_2(entries)) if entries <= WHOLE else BLOCK
-        launch(logits_PV, label_P, weight_P, sums_P2, block)
+        block = max(128, triton.next_power_of_2(entries)) if entries <= WHOLE else BLOCK  # a power of two
+        assert logits_PV.stride(1) == 1
+        kernel: Any = _overwrite
+        kernel[(rows,)](
+            *(logits_PV, label_P, weight_P, sums_P2),
+            *(logits_PV.stride(0), label_P.stride(0), weight_P.stride(0)),
+            ENTRIES=entries,
+            BLOCK=block,
+            WHOLE=entries <= block,
+            num_warps=min(32, max(4, block // 512)),
+        )
     total, hits = sums_P2.sum(0).unbind()
     return total, hits
-
-
-def launch(
-    logits_PV: Tensor,
-    label_P: Tensor,
-    weight_P: Tensor,
-    sums_P2: Tensor,
-    block: int,
-    warps: int | None = None,
-) -> None:
-    """Start the kernel with `block` logits in registers at a time, a power of two."""
-    rows, entries = logits_PV.shape
-    strides = (logits_PV.stride(0), label_P.stride(0), weight_P.stride(0))
-    assert logits_PV.stride(1) == 1
-    kernel: Any = _overwrite
-    kernel[(rows,)](
-        logits_PV,
-        label_P,
-        weight_P,
-        sums_P2,
-        *strides,
-        ENTRIES=entries,
-        BLOCK=block,
-        WHOLE=entries <= block,
-        num_warps=warps or min(32, max(4, block // 512)),
-    )
 
 
 @triton.jit
