@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from bertie.base import console, threads
 from bertie.base.errors import MachineError, UsageError, UserError, first_line, install
@@ -23,19 +23,6 @@ from bertie.base.errors import MachineError, UsageError, UserError, first_line, 
 Item = TypeVar("Item")
 ItemResult = TypeVar("ItemResult")
 ITEMS_PER_WORKER = 2  # running or queued
-
-
-class Executor(Protocol):
-    """Something that applies a function to work items: `LocalExecutor` or `RayExecutor`."""
-
-    def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
-        """Yield `function(item)` for each item, in order.
-
-        Raises:
-            UserError: `function` raised it.
-            MachineError: A worker was lost.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -51,6 +38,12 @@ class LocalExecutor:
     workers: int = 0
 
     def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
+        """Yield `function(item)` for each item, in order.
+
+        Raises:
+            UserError: `function` raised it.
+            MachineError: A worker was lost.
+        """
         workers = min(self.workers or threads.cpu_quota(), len(items))
         if workers <= 1:
             yield from map(function, items)
@@ -81,6 +74,7 @@ class RayExecutor:
     workers: int = 0
 
     def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
+        """Do the same as `LocalExecutor.run`."""
         ray = import_ray()
         owns_cluster = connect_ray(self.address, self.workers or threads.cpu_quota())
         try:
@@ -98,6 +92,9 @@ class RayExecutor:
                 ray.shutdown()
 
 
+Executor = LocalExecutor | RayExecutor
+
+
 def run(
     executor: Executor,
     function: Callable[[Item], ItemResult],
@@ -111,7 +108,7 @@ def run(
 
     Args:
         executor: Where to run.
-        function: What to run. Its errors are described at `Executor.run`.
+        function: What to run. Its errors are described at `LocalExecutor.run`.
         items: The work items.
         title: Name of the work.
         unit: Unit of the sizes.

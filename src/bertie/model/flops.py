@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import numpy as np
 
 from bertie.base.contracts import MicroBatch
 from bertie.model.encoders.electra import GENERATOR_HEAD
 from bertie.model.heads.distillation import DistillationHead
 from bertie.model.model import Model
-
-
-@runtime_checkable
-class _Costly(Protocol):
-    """A head whose matrix products count. Those of heads with a few classes do not."""
-
-    products: int
-    """Multiplications of a prediction."""
 
 
 def model_flops(model: Model, micro: MicroBatch) -> float:
@@ -47,7 +37,7 @@ def model_flops(model: Model, micro: MicroBatch) -> float:
         products += model.generator.config.products(batch, rows[np.unique(micro.targets[GENERATOR_HEAD].index)])
     for kind, targets in micro.targets.items():
         head, count = model.heads[kind], len(targets.label)
-        products += count * head.products if isinstance(head, _Costly) else 0
+        products += count * getattr(head, "products", 0)
         if isinstance(head, DistillationHead) and head.teacher is not None:
             untrained += head.teacher.encoder.config.products(batch, rows) + count * head.teacher.head.products
     return 6.0 * products + 2.0 * untrained

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from bertie.base import config, console
 from bertie.base.errors import first_line, install
@@ -17,24 +17,9 @@ from bertie.training.trackers.tensorboard_curves import TensorBoardCurves
 from bertie.training.trackers.wandb_curves import WandbCurves
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
-
-
-class RunCurves(Protocol):
-    """The curves of one run in a tracker. Any method may raise any error."""
-
-    def write(self, step: int, values: dict[str, float]) -> None:
-        """Add a point to curves such as "train/loss"."""
-        ...
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-        ...
-
-    def close(self, failed: bool) -> None:
-        """End the run. failed: it was interrupted, or has ended with an error."""
-        ...
-
-
+RunCurves = TensorBoardCurves | WandbCurves | MLflowCurves
+"""The curves of one run in a tracker. `write` adds a point to curves such as "train/loss", `flush` writes what is buffered, and
+`close` ends the run, with `failed` if it was interrupted or has ended with an error. Any method may raise any error."""
 CURVES: dict[Tracker, Callable[[RunFolder, dict[str, Any], int], RunCurves]] = {
     "tensorboard": TensorBoardCurves,
     "wandb": WandbCurves,
