@@ -80,13 +80,11 @@ def _keep_freed_memory() -> None:
     Memory that a thread has freed is only for threads of the same arena: with two arenas, a server needs less memory.
     """
     trim_threshold, mmap_max, arena_max = -1, -4, -8
-    try:
+    with suppress(OSError, AttributeError):  # another C library, which has no such settings
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(trim_threshold, 2**31 - 1)
         libc.mallopt(mmap_max, 0)
         libc.mallopt(arena_max, 2)
-    except (OSError, AttributeError):  # another C library, which has no such settings
-        pass
 
 
 def return_freed_memory() -> None:
@@ -163,7 +161,7 @@ def matrix_rate(precision: Resolved, target: torch.device) -> float:
     # Random, because a GPU multiplies equal numbers at a higher clock rate.
     square = torch.randn(8192, 8192, dtype=dtype, device=target)
     torch.cuda.synchronize(target)
-    return 2 * 8192**3 / _seconds(lambda: (torch.mm(square, square), torch.cuda.synchronize(target)))
+    return 2 * 8192**3 / shortest_seconds(lambda: (torch.mm(square, square), torch.cuda.synchronize(target)))
 
 
 _PRODUCT = (1024, 768, 3072)
@@ -173,17 +171,20 @@ _PRODUCT_FLOPS = 2 * math.prod(_PRODUCT)
 def _product_seconds(dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
     rows, inner, columns = _PRODUCT
     left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(columns, inner, dtype=dtype)
-    return _seconds(lambda: torch.nn.functional.linear(left, right), clock)
+    return shortest_seconds(lambda: torch.nn.functional.linear(left, right), clock)
 
 
-def _seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the shortest time of five."""
-    times = []
-    for _ in range(5):
+def shortest_seconds(
+    work: Callable[[], object], clock: Callable[[], float] = time.perf_counter, times: int = 5
+) -> float:
+    """Return the shortest time that some work takes of several times."""
+
+    def seconds() -> float:
         start = clock()
         work()
-        times.append(clock() - start)
-    return min(times)
+        return clock() - start
+
+    return min(seconds() for _ in range(times))
 
 
 def autocast(precision: Resolved, target: torch.device) -> AbstractContextManager[Any]:

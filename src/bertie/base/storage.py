@@ -251,13 +251,7 @@ def remove_leftovers(folder: Path, name: str = "*") -> None:
 
 def is_unicode(text: str) -> bool:
     """Return whether UTF-8 can encode the text. It cannot encode half of a surrogate pair."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -56,11 +56,9 @@ keep_compiled_code()
 def cpu_quota() -> int:
     """Return the number of processors that this process may use: its affinity, limited by the cgroup's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
+    with suppress(OSError, ValueError):  # no cgroup v2, or "max", which means no quota
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         count = min(count, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):  # no cgroup v2, or "max", which means no quota
-        pass
     return max(count, 1)
 
 

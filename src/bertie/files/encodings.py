@@ -85,7 +85,7 @@ def detect(sample: bytes) -> Encoding | None:
     lines = [line for line in sample.split(b"\n") if not line.isascii()]
     if len(sample) >= SAMPLE_BYTES and lines:
         lines.pop()  # it may end in the middle of a character
-    if sum(not _is_utf8(line) for line in lines) <= MAX_BROKEN_SHARE * len(lines):
+    if sum(line.decode(errors="ignore").encode() != line for line in lines) <= MAX_BROKEN_SHARE * len(lines):
         return UTF8
     return _guess(b"\n".join(lines[:2000]))
 
@@ -106,14 +106,6 @@ def _guess(lines: bytes) -> Encoding | None:
     ):
         return Encoding(WESTERN, guessed=True)
     return Encoding(best.encoding, guessed=True)
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _read_sample(stream: IO[bytes]) -> tuple[bytes, Exception | None]:

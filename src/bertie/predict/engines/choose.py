@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 
 from bertie.base import config as configuration
-from bertie.base import storage
+from bertie.base import runtime, storage
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.base.threads import cache_folder
@@ -132,13 +131,8 @@ def _seconds(
     engine: Engine, name: EngineName, encoder: TransformerEncoder, exported: Exported | None, batch: Batch
 ) -> float:
     built = build(engine, name, encoder, exported)
-    times = []
     with torch.inference_mode():
-        for _ in range(3):
-            started = time.perf_counter()
-            built(batch)
-            times.append(time.perf_counter() - started)
-    return min(times)
+        return runtime.shortest_seconds(lambda: built(batch), times=3)
 
 
 def _key(encoder: TransformerEncoder, candidates: dict[EngineName, Engine]) -> str:
@@ -147,8 +141,7 @@ def _key(encoder: TransformerEncoder, candidates: dict[EngineName, Engine]) -> s
     packages = sorted({libraries.get(engine.kind, "torch") for engine in candidates.values()})
     versions = [f"{package} {importlib.metadata.version(package)}" for package in packages]
     sizes = {name: value for name, value in asdict(encoder.config).items() if isinstance(value, int | str)}
-    threads = f"{torch.get_num_threads()} threads"
-    return "; ".join([cpu.name(), threads, *versions, " ".join(candidates), str(sizes)])
+    return "; ".join([cpu.name(), f"{torch.get_num_threads()} threads", *versions, " ".join(candidates), str(sizes)])
 
 
 def _read(path: Path) -> dict[str, Any]:
