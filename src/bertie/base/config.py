@@ -22,10 +22,9 @@ import inspect
 import sys
 import tomllib
 import types
-import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from bertie.base.errors import MAX_INT32, UsageError, did_you_mean, nearest, require_range
 
@@ -83,13 +82,13 @@ def _missing(name: str, group: str) -> str:
 @functools.cache
 def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
     """Return the types of the fields of a dataclass."""
-    types_by_name = typing.get_type_hints(owner, include_extras=include_extras)
+    types_by_name = get_type_hints(owner, include_extras=include_extras)
     return {field.name: types_by_name[field.name] for field in dataclasses.fields(owner)}
 
 
 def field_docs(owner: type) -> dict[str, str]:
     """Return the docstring below each field of a dataclass or message, on one line, or the `Doc` of its type."""
-    extras = {name: typing.get_args(hint) for name, hint in typing.get_type_hints(owner, include_extras=True).items()}
+    extras = {name: get_args(hint) for name, hint in get_type_hints(owner, include_extras=True).items()}
     shared = {name: part.text for name, parts in extras.items() for part in parts if isinstance(part, Doc)}
     return shared | _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
 
@@ -144,7 +143,7 @@ DropoutRateOrNone = Annotated[float | None, Range(0, 0.99)]
 def check_ranges(where: str, config: object) -> None:
     """Raise UsageError if a field of a dataclass is outside of its `Range`. where: dotted key of the dataclass."""
     for name, hint in hints(type(config), include_extras=True).items():
-        for limits in typing.get_args(hint):
+        for limits in get_args(hint):
             if isinstance(limits, Range) and getattr(config, name) is not None:
                 require_range(where, config, name, **vars(limits))
 
@@ -162,8 +161,8 @@ def defaults(owner: type) -> dict[str, Any]:
 
 def kinds(union: Any) -> dict[str, type]:
     """Return the dataclasses of a closed union by their `kind`."""
-    members = typing.get_args(union) if typing.get_origin(union) in UNIONS else (union,)
-    return {typing.get_args(hints(member)["kind"])[0]: member for member in members if member is not types.NoneType}
+    members = get_args(union) if get_origin(union) in UNIONS else (union,)
+    return {get_args(hints(member)["kind"])[0]: member for member in members if member is not types.NoneType}
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -180,7 +179,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
     """
     if kind is Any:
         return value
-    origin = typing.get_origin(kind)
+    origin = get_origin(kind)
     if origin in UNIONS:
         return _build_union(kind, value, where)
     if dataclasses.is_dataclass(kind):
@@ -188,13 +187,13 @@ def build(kind: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise UsageError(f"{where}: expected an array, found {shown(value)}")
-        return tuple(build(typing.get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
+        return tuple(build(get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
     if origin is dict:
         if not isinstance(value, dict):
             raise UsageError(f"{where}: expected a table, found {shown(value)}")
-        return {key: build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {key: build(get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
     if origin is Literal:
-        return _choose(value, list(typing.get_args(kind)), where)
+        return _choose(value, list(get_args(kind)), where)
     if kind is float and type(value) is int and abs(value) < 1 << 1000:
         return float(value)
     if type(value) is not kind:
@@ -302,12 +301,12 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
 
 
 def _build_union(union: Any, value: Any, where: str) -> Any:
-    choices = [choice for choice in typing.get_args(union) if choice is not types.NoneType]
+    choices = [choice for choice in get_args(union) if choice is not types.NoneType]
     if len(choices) == 1:
         return build(choices[0], value, where)
     if not any(map(dataclasses.is_dataclass, choices)):  # a name, or a table of values
         is_table = isinstance(value, dict)
-        return build(next(item for item in choices if (typing.get_origin(item) is dict) == is_table), value, where)
+        return build(next(item for item in choices if (get_origin(item) is dict) == is_table), value, where)
     if not isinstance(value, dict) or "kind" not in value:
         raise UsageError(f"{where}: expected a table with a kind, found {shown(value)}")
     known = kinds(union)

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import types
-import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from bertie.base import config
 from bertie.base.config import NO_FLAG, field_docs
@@ -82,22 +80,22 @@ class Argument:
     @property
     def several(self) -> bool:
         """Whether this argument takes any number of values."""
-        return typing.get_origin(self.type) in (list, tuple)
+        return get_origin(self.type) in (list, tuple)
 
     @property
     def table(self) -> bool:
         """Whether the value may be a table, as TOML spells it: '{a = 2, b = 1}'."""
-        return any(typing.get_origin(part) is dict for part in typing.get_args(self.type))
+        return any(get_origin(part) is dict for part in get_args(self.type))
 
     @property
     def item(self) -> Any:
         """The type of one value."""
-        return typing.get_args(self.type)[0] if self.several else self.type
+        return get_args(self.type)[0] if self.several else self.type
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The allowed values, if the type lists them."""
-        return typing.get_args(self.item) if typing.get_origin(self.item) is Literal else ()
+        return get_args(self.item) if get_origin(self.item) is Literal else ()
 
     @property
     def label(self) -> str:
@@ -170,7 +168,7 @@ def tables(every: dict[str, list[Argument]]) -> dict[tuple[str, type], tuple[str
 def kind_of(owner: type) -> str:
     """Return " of kind `adamw`" for a dataclass with a kind, else nothing."""
     hint = config.hints(owner).get("kind")
-    return f" of kind `{typing.get_args(hint)[0]}`" if hint else ""
+    return f" of kind `{get_args(hint)[0]}`" if hint else ""
 
 
 def _walk(
@@ -186,18 +184,18 @@ def _walk(
     """
     docs = field_docs(owner)
     for name, annotated in config.hints(owner, include_extras=True).items():
-        hint, *extras = typing.get_args(annotated) if typing.get_origin(annotated) is Annotated else (annotated,)
+        hint, *extras = get_args(annotated) if get_origin(annotated) is Annotated else (annotated,)
         default, here = values[name], (*path, name)
         if NO_FLAG in extras:
             continue
-        if dataclasses.is_dataclass(default):
+        if is_dataclass(default):
             yield from _walk(type(default), vars(default), prefix if "flat" in extras else f"{prefix}{name}.", here)
-        elif isinstance(default, tuple) and default and dataclasses.is_dataclass(default[0]):
+        elif isinstance(default, tuple) and default and is_dataclass(default[0]):
             for number, item in enumerate(default):
                 yield from _walk(type(item), vars(item), f"{prefix}{name}.{number}.", (*here, number))
         elif not _holds_tables(hint):
-            optional = types.NoneType in typing.get_args(hint)
-            bare = next(part for part in typing.get_args(hint) if part is not types.NoneType) if optional else hint
+            optional = types.NoneType in get_args(hint)
+            bare = next(part for part in get_args(hint) if part is not types.NoneType) if optional else hint
             negation = "no_" if bare is bool and default is True else ""
             flag = name if "positional" in extras else f"--{prefix}{negation}{name}".replace("_", "-")
             yield Argument(flag, prefix + name, docs.get(name, ""), bare, default, owner, here, optional)
@@ -205,4 +203,4 @@ def _walk(
 
 def _holds_tables(hint: Any) -> bool:
     """Return whether the values are tables of a TOML file. A flag cannot set those."""
-    return dataclasses.is_dataclass(hint) or any(map(_holds_tables, typing.get_args(hint)))
+    return is_dataclass(hint) or any(map(_holds_tables, get_args(hint)))

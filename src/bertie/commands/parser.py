@@ -8,8 +8,7 @@ import inspect
 import re
 import shutil
 import textwrap
-import typing
-from typing import Any
+from typing import Any, get_origin
 
 from bertie.base import config
 from bertie.base.config import REQUIRED
@@ -47,7 +46,7 @@ def parse(verb: str, argv: list[str]) -> Any:
             raise UsageError(f"bertie {verb} needs {', '.join(lacks)}")
     except UsageError as error:
         raise UsageError(f"{error} (see bertie {verb} --help)") from error
-    empty = {a.path[0]: typing.get_origin(a.type)() for a in known if a.several and a.default is REQUIRED}
+    empty = {a.path[0]: get_origin(a.type)() for a in known if a.several and a.default is REQUIRED}
     values = config.defaults(command.Args) | overrides | empty
     return command.Args(**_replaced(values, {path: value for path, value in parsed.items() if path[0] in values}))
 
@@ -113,7 +112,7 @@ def _asks_for_help(argv: list[str]) -> bool:
 
 def _converted(argument: Argument, words: list[str]) -> Any:
     if argument.several:
-        return typing.get_origin(argument.type)(_converted_word(argument, word) for word in words)
+        return get_origin(argument.type)(_converted_word(argument, word) for word in words)
     return None if argument.optional and words == ["None"] else _converted_word(argument, words[0])
 
 

@@ -19,8 +19,7 @@ from typing import Any, Literal
 from bertie.base import storage
 from bertie.base.contracts import Document
 from bertie.base.errors import UsageError
-from bertie.corpus import duplicates
-from bertie.corpus.duplicates import BLOCKS
+from bertie.corpus.duplicates import BLOCKS, write_hashes
 from bertie.corpus.readers import ReadCounts, ReaderOptions, read_sources
 from bertie.corpus.shard_format import LANGUAGES
 from bertie.files.sources import Source
@@ -117,7 +116,7 @@ def _read_group(settings: PrepareSettings, files: list[Source], path: Path) -> d
     for block in batches(_passing(documents, settings.filters, filtered), settings.shard_bytes):
         name = f"{path.stem}-{len(result['blocks']):05d}"
         storage.write_atomic(path.with_name(f"{name}.txt"), SEPARATOR.join(block))
-        duplicates.write_hashes(path.with_name(name), block, settings.filters.duplicates)
+        write_hashes(path.with_name(name), block, settings.filters.duplicates)
         result["blocks"].append(name)
         result["documents"] += len(block)
         result["bytes"] += sum(map(len, block))

@@ -43,17 +43,3 @@ AnyObjective = (
     | PermutationLM
     | SkipThoughts
 )
-
-__all__ = [
-    "AnyObjective",
-    "BidirectionalLM",
-    "CausalLM",
-    "Distillation",
-    "MaskedLM",
-    "MaskedNextToken",
-    "NextSentence",
-    "PermutationLM",
-    "ReplacedToken",
-    "SkipThoughts",
-    "SpanBoundary",
-]

@@ -44,9 +44,8 @@ from bertie.tasks.prediction_files import answer_of, read_predictions
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE, TaskDefaults, count_labels, require_distinct
-from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.tokenizers.truncation import Truncation
+from bertie.tokenizers.truncation import Truncation, to_sequences
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ class Tag(TaskDefaults):
         sequences = []
         for i, (example, pieces) in enumerate(zip(examples, tokenized, strict=True)):
             tags = np.array([label_index.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
-            windows = truncation.to_sequences(tokenizer, [pieces], max_length, self.truncation, self.doc_stride)
+            windows = to_sequences(tokenizer, [pieces], max_length, self.truncation, self.doc_stride)
             read = aggregation.read_tokens(self.aggregation_strategy, windows, pieces, len(example.words))
             for window, (positions, numbers) in zip(windows, read, strict=True):
                 assert window.offsets is not None

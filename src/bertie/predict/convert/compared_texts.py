@@ -12,9 +12,8 @@ from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
 from bertie.examples.unlabeled import UnlabeledReader
 from bertie.predict.predictor import Predictor
-from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.tokenizers.truncation import special_tokens
+from bertie.tokenizers.truncation import encode, special_tokens
 
 SHOWN_TOKENS = 20
 """Added tokens of a vocabulary that are written into a text."""
@@ -90,7 +89,7 @@ def sequences_of(predictor: Predictor, inputs: Many[Any], limit: int | None = No
     first = [text if isinstance(text, str) else text[0] for text in inputs]
     second = [pair[1] for pair in inputs if not isinstance(pair, str)]
     limit = limit or predictor.max_length
-    return truncation.encode(predictor.tokenizer, first, second or None, max_length=limit) if first else []
+    return encode(predictor.tokenizer, first, second or None, max_length=limit) if first else []
 
 
 def sequences(predictor: Predictor, data: str | Path | None) -> list[Sequence]:

@@ -17,8 +17,7 @@ from bertie.base.contracts import Sequence
 from bertie.predict.vectors import cosines
 from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask
-from bertie.serve.dialects import v1
-from bertie.serve.dialects.v1 import HEALTH
+from bertie.serve.dialects.v1 import HEALTH, metrics
 from bertie.serve.dialects.v1_messages import AtLeast1, ClassScore, Texts
 from bertie.serve.exchange import Call, Dialect, Endpoint, invalid
 from bertie.serve.limits import Refused, unfit
@@ -282,7 +281,7 @@ ENDPOINTS = (
     *_OF_MODELS,
     *(replace(item, path=f"/models/{{model}}{item.path}".rstrip("/"), bare=False) for item in _OF_MODELS),
     HEALTH,
-    Endpoint("GET", "/metrics", v1.metrics, "Metrics for Prometheus"),
+    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus"),
 )
 
 TEI = Dialect("tei", "/tei", ENDPOINTS, form, TeiError)
