@@ -188,11 +188,6 @@ def _require_disk_space(final: Path, size: int) -> None:
         )
 
 
-def has_checkpoint(run: Path) -> bool:
-    """Return whether the run has a checkpoint to resume from."""
-    return bool(list_checkpoints(run))
-
-
 def restore_newest(run: Path, model: Model, optimizer: torch.optim.Optimizer) -> Counters | None:
     """Load the newest intact checkpoint into the model and the optimizer.
 

@@ -163,16 +163,13 @@ def longest_entries(tokenizer: Tokenizer, limit: int = 10) -> list[str]:
     return sorted(entries, key=lambda entry: (-len(entry.removeprefix(mark)), entry))[:limit]
 
 
-def compare_tokenizers(
-    first: Tokenizer, second: Tokenizer, counts: Mapping[str, int], limit: int = 10
-) -> list[tuple[str, int, int]]:
-    """List the words that two vocabularies with the same normalization split into different numbers of pieces.
+def compare_tokenizers(first: Tokenizer, second: Tokenizer, counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """List the ten words that two vocabularies with the same normalization split into different numbers of pieces.
 
     Args:
         first: A tokenizer.
         second: The tokenizer to compare it with.
         counts: word -> occurrences in a text.
-        limit: Number of words to return.
 
     Returns:
         (word, pieces by `first`, pieces by `second`), ordered by the difference times the occurrences, largest first.
@@ -180,5 +177,5 @@ def compare_tokenizers(
     words = list(counts)
     pieces_first, pieces_second = count_pieces(first, words)[0], count_pieces(second, words)[0]
     cost = np.abs(pieces_first - pieces_second) * np.fromiter(counts.values(), np.int64, len(counts))
-    order = np.argsort(-cost, kind="stable")[:limit].tolist()
+    order = np.argsort(-cost, kind="stable")[:10].tolist()
     return [(words[i], int(pieces_first[i]), int(pieces_second[i])) for i in order if cost[i]]

@@ -47,9 +47,7 @@ class LabelSetExample:
     labels: tuple[str, ...] | None
     source: str
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
+    texts = Example.texts
 
     @property
     def gold(self) -> tuple[str, ...] | None:

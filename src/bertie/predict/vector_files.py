@@ -73,22 +73,20 @@ def _npy(path: Path, width: int, dtype: Dtype) -> Iterator[Callable[[np.ndarray]
     rows = 0
     with storage.atomic_file(path) as temporary, open(temporary, "wb") as file:
 
-        def write_header() -> int:
-            """Write the header and return its size. NumPy leaves room in it for a larger number of rows."""
+        def write_header() -> None:
+            """Write the header. NumPy leaves room in it for a larger number of rows."""
             file.seek(0)
             header = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": (rows, width)}
             np.lib.format.write_array_header_1_0(file, header)
-            return file.tell()
 
         def write(vectors: np.ndarray) -> None:
             nonlocal rows
             file.write(np.ascontiguousarray(vectors, np.dtype(dtype).newbyteorder("<")).data)
             rows += len(vectors)
 
-        size = write_header()
+        write_header()
         yield write
-        if write_header() != size:
-            raise RuntimeError(f"the header for {rows} rows differs in size from the header for 0 rows")
+        write_header()
 
 
 @contextmanager

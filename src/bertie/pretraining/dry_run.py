@@ -15,7 +15,7 @@ from bertie.base import config as configuration
 from bertie.base import console, runtime
 from bertie.base.contracts import FILLER, MicroBatch
 from bertie.checkpoints.find import list_checkpoints
-from bertie.checkpoints.training_state import Counters, has_checkpoint, load_state
+from bertie.checkpoints.training_state import Counters, load_state
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
@@ -81,9 +81,8 @@ def dry_run(
 def _restore(setup: Setup, job: TrainingJob) -> Counters:
     """Load the newest checkpoint, if there is one, into the job's model and optimizer. Return its counters."""
     counters = Counters()
-    if setup.ranks.first and has_checkpoint(setup.out):
-        newest = list_checkpoints(setup.out)[-1]
-        counters = load_state(newest, job.model, job.optimizer)
+    if setup.ranks.first and (checkpoints := list_checkpoints(setup.out)):
+        counters = load_state(checkpoints[-1], job.model, job.optimizer)
         console.info(f"{setup.out} would resume after {job.settings.length.position(counters.step, counters.seconds)}")
     counters = Counters(**setup.ranks.broadcast(asdict(counters)))
     setup.ranks.broadcast_state(job.model, job.optimizer)

@@ -19,12 +19,11 @@ from bertie.base import console, runtime
 from bertie.base.contracts import MicroBatch
 from bertie.base.errors import UserError
 from bertie.batches.sections import require_sections
-from bertie.checkpoints.find import weights_fingerprint
+from bertie.checkpoints.find import list_checkpoints, weights_fingerprint
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import Checkpoint, verify
-from bertie.checkpoints.training_state import has_checkpoint
 from bertie.corpus.remote_shards import ShardCache
 from bertie.corpus.shards import Shards, open_shards
 from bertie.model.encoder import spell_entries
@@ -227,7 +226,7 @@ class Setup:
         """
         config, settings, device = self.config, self.config.training, runtime.device()
         model = self._random_model()
-        counts = self.initial_checkpoint is None and self.ranks.first and not has_checkpoint(self.out)
+        counts = self.initial_checkpoint is None and self.ranks.first and not list_checkpoints(self.out)
         with counted_weights(config.objectives if counts else (), model, self.shards) as set_weights:
             runtime.require_precision(precision, model.to(device))
             optimizer = self._optimizer(model)
@@ -360,7 +359,7 @@ def set_up(
     shards.require_room(config.training.shuffle_tokens)
     start_up.end("shards")
     finished = ranks.broadcast((out / MANIFEST).is_file())
-    begun = ranks.broadcast(has_checkpoint(out)) or finished
+    begun = ranks.broadcast(bool(list_checkpoints(out))) or finished
     reads_start = config.init_from and ranks.first and not begun
     start = read_initial_checkpoint(config.init_from, shards.tokenizer) if reads_start else None
     config = with_vocab_size(replace(config, model=model_size(config, start, out, ranks)), shards.tokenizer)

@@ -83,11 +83,6 @@ class Call:
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
-    def server_timing(self) -> str:
-        """Return the value of the header Server-Timing, in milliseconds."""
-        stages = {**self.stages, "total": time.monotonic() - self.started}
-        return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in stages.items())
-
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
 ErrorForm = Callable[[Refused], Any]
@@ -292,7 +287,8 @@ def complete(call: Call, name: str, response: Response, reason: str) -> None:
     """Add headers, count and log."""
     seconds = time.monotonic() - call.started
     response.headers["x-request-id"] = call.id
-    response.headers["server-timing"] = call.server_timing()
+    timing = {**call.stages, "total": seconds}
+    response.headers["server-timing"] = ", ".join(f"{stage};dur={1000 * spent:.3f}" for stage, spent in timing.items())
     service, status = call.service, response.status_code
     service.metrics.request(name, status, seconds, call.stages, reason)
     if service.log.requests and call.facts.pop("logged", True):

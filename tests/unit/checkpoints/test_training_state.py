@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 from bertie.base import storage
 from bertie.base.errors import UserError
 from bertie.checkpoints import training_state
+from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.training_state import (
     Counters,
     copied_tensors,
-    has_checkpoint,
     load_optimizer,
     load_state,
     restore_newest,
@@ -66,12 +66,12 @@ def test_only_the_newest_checkpoints_are_kept(
     tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
-    assert not has_checkpoint(tmp_path)
+    assert not list_checkpoints(tmp_path)
     assert restore_newest(tmp_path, model, optimizer) is None
     for step in (9, 10, 200):
         save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(step), keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000010", "step-00000200"]
-    assert has_checkpoint(tmp_path)
+    assert list_checkpoints(tmp_path)
     assert restore_newest(tmp_path, model, optimizer) == Counters(200)
 
 

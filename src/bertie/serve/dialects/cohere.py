@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1_messages import AtLeast1, Named, Texts
 from bertie.serve.exchange import Call, Dialect, Endpoint
-from bertie.serve.limits import Refused, unfit
+from bertie.serve.limits import unfit
 from bertie.serve.numbers import base64_of, json_numbers
 from bertie.serve.scores import rank
 from bertie.serve.vectors import embed
@@ -201,11 +201,6 @@ async def rerank_v2(call: Call, request: CohereRerankV2) -> CohereRanking:
     return await _rank(ask, request, "2")
 
 
-def form(refused: Refused) -> CohereError:
-    """Return the message of an error."""
-    return CohereError(refused.message)
-
-
 ENDPOINTS = (
     Endpoint("POST", "/v1/embed", embed_v1, "Vectors of texts"),
     Endpoint("POST", "/v2/embed", embed_v2, "Vectors of texts"),
@@ -213,7 +208,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v2/rerank", rerank_v2, "Documents by relevance"),
 )
 
-COHERE = Dialect("cohere", "/cohere", ENDPOINTS, form, CohereError)
+COHERE = Dialect("cohere", "/cohere", ENDPOINTS, lambda refused: CohereError(refused.message), CohereError)
 
 
 def _ask(call: Call, request: CohereEmbedV1, fields: dict[str, Any]) -> Ask:

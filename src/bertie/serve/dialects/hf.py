@@ -107,8 +107,7 @@ async def classify_tokens(ask: Ask, inputs: m.HfInputs, parameters: Parameters) 
         window = model.predictor.max_length - special_tokens(model.predictor.tokenizer, 1)
         if strategy == "none":
             raise unfit("stride", "it joins the entities of windows, and aggregation_strategy is none: omit one")
-        step = _step(window, stride, "stride")
-        task = replace(cast(Any, task), truncation="windows", doc_stride=step)
+        task = replace(cast(Any, task), truncation="windows", doc_stride=_step(window, stride, "stride"))
     tagged = await predict(replace(ask, fields={"inputs": _texts(inputs)}, strategy=strategy, task=task))
     kind = "entity" if strategy == "none" else "entity_group"
     answer = [
@@ -302,11 +301,6 @@ async def health(call: Call, _: None) -> m.HfHealth:
     return m.HfHealth("ok")
 
 
-def form(refused: Refused) -> m.HfError:
-    """Return the message of an error."""
-    return m.HfError(refused.message, refused.reason)
-
-
 SUMMARY = "A task, as huggingface_hub and @huggingface/inference ask for it"
 ENDPOINTS = (
     Endpoint("POST", "/", infer, SUMMARY),
@@ -315,7 +309,7 @@ ENDPOINTS = (
     Endpoint("GET", "/health", health, "Readiness", protected=False, statuses=(503,)),
 )
 
-HF = Dialect("hf", "/hf", ENDPOINTS, form, m.HfError)
+HF = Dialect("hf", "/hf", ENDPOINTS, lambda refused: m.HfError(refused.message, refused.reason), m.HfError)
 
 
 async def _infer(call: Call, request: m.HfRequest, name: str, task: str) -> Any:

@@ -17,7 +17,6 @@ from bertie import __version__
 from bertie.serve import vectors
 from bertie.serve.ask import Ask
 from bertie.serve.exchange import Call, Dialect, Endpoint
-from bertie.serve.limits import Refused
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 
@@ -188,11 +187,6 @@ async def version(_: Call, __: None) -> OllamaVersion:
     return OllamaVersion(__version__)
 
 
-def form(refused: Refused) -> OllamaError:
-    """Return the message of an error."""
-    return OllamaError(refused.message)
-
-
 ENDPOINTS = (
     Endpoint("POST", "/api/embed", embed, "Vectors of texts"),
     Endpoint("POST", "/api/embeddings", embeddings, "Vector of a text"),
@@ -201,7 +195,7 @@ ENDPOINTS = (
     Endpoint("GET", "/api/version", version, "Version of bertie", protected=False),
 )
 
-OLLAMA = Dialect("ollama", "/ollama", ENDPOINTS, form, OllamaError)
+OLLAMA = Dialect("ollama", "/ollama", ENDPOINTS, lambda refused: OllamaError(refused.message), OllamaError)
 
 
 def _model(call: Call, name: str) -> ServedModel:

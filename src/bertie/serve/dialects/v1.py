@@ -53,8 +53,7 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityRe
 
 async def tokenize(call: Call, request: m.TokenizeRequest) -> m.TokenizeResponse:
     """Return the tokens of texts, and the fingerprint of the vocabulary."""
-    ask = Ask(call, request.model, {"texts": request.texts}, prompt_name=request.prompt_name)
-    read = await vectors.tokenize(ask)
+    read = await vectors.tokenize(Ask(call, request.model, {"texts": request.texts}, prompt_name=request.prompt_name))
     call.headers[VOCABULARY] = fingerprint(read.model)
     results = await call.offload(len(read.results), _token_lists, read, request.special_tokens)
     return m.TokenizeResponse(read.model.name, call.headers[VOCABULARY], results)
