@@ -159,8 +159,7 @@ class Loader:
 
         @lru_cache(maxsize=2)  # the rows of a step are in one window or two
         def packed(window: int) -> tuple[list, list[list[int]]]:
-            spans = shuffled.window(window)
-            return spans, pack(shuffled.lengths(window), tokens)
+            return shuffled.window(window), pack(shuffled.lengths(window), tokens)
 
         def build_row(index: int) -> Batch:
             window = 0
@@ -169,8 +168,7 @@ class Loader:
                 window += 1
             spans, rows = packed(window)
             sequences = [shuffled.sequence(spans[i]) for i in rows[index]]
-            gap = tokens - sum(map(len, sequences))
-            return collate(sequences + filler(gap, self.tokenizer.pad_id, limit), limit)
+            return collate(sequences + filler(tokens - sum(map(len, sequences)), self.tokenizer.pad_id, limit), limit)
 
         return sum(per_window), build_row
 

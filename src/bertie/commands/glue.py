@@ -47,8 +47,7 @@ class Args:
 
 def run(args: Args) -> JsonResult:
     started = time.monotonic()
-    options = selected(args, "tasks", "from_mnli", "threads")
-    result = glue(args.folder, args.model, args.out, args.recipe, **options)
+    result = glue(args.folder, args.model, args.out, args.recipe, **selected(args, "tasks", "from_mnli", "threads"))
     seeds = list(range(args.recipe.seed, args.recipe.seed + args.recipe.restarts))
     seconds = round(time.monotonic() - started, 3)
     return {"run": str(args.out), **result, "seeds": seeds, "seconds": seconds}

@@ -28,5 +28,4 @@ class Args:
 
 
 def run(args: Args) -> JsonResult:
-    options = selected(args, "device", "utilization", "threads")
-    return plan(args.data, args.budget, **options, cache=args.shard_cache)
+    return plan(args.data, args.budget, **selected(args, "device", "utilization", "threads"), cache=args.shard_cache)

@@ -46,8 +46,7 @@ def encode_block(settings: PrepareSettings, work: Path, block: tuple[int, str]) 
         characters except blanks, "unknown_characters": number of characters that became [UNK], "train": `_split_counts`,
         "eval": `_split_counts`}.
     """
-    path = work / FOLDER / f"{block[0]:05d}.json"
-    return document_blocks.run_once(path, lambda: _encode(settings, work, *block))
+    return document_blocks.run_once(work / FOLDER / f"{block[0]:05d}.json", lambda: _encode(settings, work, *block))
 
 
 def split_hash(text: str) -> float:

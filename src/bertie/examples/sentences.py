@@ -111,8 +111,7 @@ class TaggedSentences:
         return map(self._named, sentences) if labeled else sentences
 
     def _conll(self, path: Path, labeled: bool) -> ConllFile:
-        usual = self.data_format.has_comments
-        return ConllFile(path, self.word, self.tag, labeled, self.comments, usual, self.known)
+        return ConllFile(path, self.word, self.tag, labeled, self.comments, self.data_format.has_comments, self.known)
 
     def _named(self, sentence: TaggedSentence | UserError) -> TaggedSentence | UserError:
         """Return a sentence with the names of the tags that are numbers, or an error in its place."""

@@ -116,9 +116,7 @@ class Message:
 
 def varint(value: int) -> bytes:
     """Return the bytes of a number, from 0."""
-    if value > 127:
-        return bytes([value & 127 | 128]) + varint(value >> 7)
-    return bytes([value])
+    return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
 
 
 def varint_field(number: int, value: int) -> bytes:

@@ -60,9 +60,8 @@ class Embeddings(nn.Module):
 
     def _languages(self, batch: Batch) -> Int[Tensor, " T"]:
         """Return the languages of the tokens: the default language, if the batch has none."""
-        if batch.language_ids is None:
-            return torch.full_like(batch.input_ids, self.language_id)
-        return batch.language_ids
+        ids = batch.language_ids
+        return torch.full_like(batch.input_ids, self.language_id) if ids is None else ids
 
 
 class WordEmbeddings(nn.Module):

@@ -162,9 +162,7 @@ class TransformerEncoder(nn.Module):
                 _mark_dynamic(ragged.cu_seqlens, rows)
             call = partial(checkpoint, self.call, use_reentrant=False) if self.recompute else self.call
             output_QD = call(layer, x_TD, ragged, rows, rotation)
-        if self.convolution is None or number:
-            return output_QD
-        return self.convolution(x_TD, output_QD, ragged, rows)
+        return output_QD if self.convolution is None or number else self.convolution(x_TD, output_QD, ragged, rows)
 
 
 def _mark_dynamic(*tensors: Tensor | None) -> None:

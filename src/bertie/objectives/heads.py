@@ -32,6 +32,5 @@ def build_heads(
     owners: dict[str, Encoder] = {} if generator is None else {GENERATOR_HEAD: generator}
     heads: dict[str, nn.Module] = {}
     for objective in objectives:
-        head = objective.head(owners.get(objective.kind, encoder))
-        heads[objective.kind] = with_facts(head, objective.facts)
+        heads[objective.kind] = with_facts(objective.head(owners.get(objective.kind, encoder)), objective.facts)
     return heads

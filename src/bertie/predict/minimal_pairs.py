@@ -215,8 +215,7 @@ def minimal_pairs(
     started = time.monotonic()
     tally = _Tally()
     with storage.atomic_folder(Path(out)) if out is not None else nullcontext() as folder:
-        pairs = chain.from_iterable(map(read_pairs, paths))
-        _collect(score_pairs(token_model, pairs, within_word), tally, folder)
+        _collect(score_pairs(token_model, chain.from_iterable(map(read_pairs, paths)), within_word), tally, folder)
         if not tally.counts:
             raise UserError(tally.messages[0] if tally.messages else f"{', '.join(map(str, paths))}: no pairs in it")
         result = _result(predictor, token_model, tally, within_word, time.monotonic() - started)

@@ -71,8 +71,7 @@ class _Readings:
             parts = {number: texts[number][self._read(number) :][:PART_TOKENS] for number in waiting}
             lengths = [len(part) for part in parts.values()]  # at least one is read, and PART_TOKENS together at most
             group = waiting[: max(1, int(np.searchsorted(np.cumsum(lengths), PART_TOKENS, side="right")))]
-            states_SD = self._read_on({number: parts[number] for number in group})
-            last_SD |= dict(zip(group, states_SD, strict=True))
+            last_SD |= dict(zip(group, self._read_on({number: parts[number] for number in group}), strict=True))
             waiting = [number for number in waiting if self._read(number) < len(texts[number])]
         x_SD = torch.stack([last_SD[number] for number in texts])
         require_finite(x_SD)

@@ -161,7 +161,6 @@ def label_row(
     """
     targets, notes = dict[str, Any](), dict[str, Any]()
     for number, objective in enumerate(objectives):
-        rng = seeding.generator(seed, *stream, number)
-        labeling = Labeling(tokenizer, rng, progress, held_out, notes)
+        labeling = Labeling(tokenizer, seeding.generator(seed, *stream, number), progress, held_out, notes)
         batch, targets[objective.kind], notes[objective.kind] = objective.label(batch, labeling)
     return batch, targets

@@ -144,9 +144,7 @@ class LibraryBackend:
             text = entry.removeprefix(BLANK)
             begins = bool(WITHOUT_BLANKS.match(text)) and not unicodedata.category(text[0]).startswith("M")
             return entry.startswith(BLANK) or begins
-        if self.word_mark == "Ġ":
-            return entry.startswith(WORD_BEGINNINGS)
-        return not entry.startswith(self.word_mark)
+        return entry.startswith(WORD_BEGINNINGS) if self.word_mark == "Ġ" else not entry.startswith(self.word_mark)
 
     def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
         """Tokenize texts by a method of the engine, and once more those in which a model has found a role, such as "<s>"."""

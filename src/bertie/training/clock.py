@@ -192,9 +192,7 @@ class Clock:
     def estimate(self, step: int) -> float:  # noqa: ARG002
         """Return the progress before a step, that is now, by this process alone, in [0, 1]. Forked processes know it, too."""
         progress, left, end = map(float, self._shared)
-        if left <= 0:
-            return 1.0
-        return min(1.0, max(progress, 1 - (1 - progress) * (end - time.monotonic()) / left))
+        return 1.0 if left <= 0 else min(1.0, max(progress, 1 - (1 - progress) * (end - time.monotonic()) / left))
 
     def is_over(self, steps_done: int) -> bool:  # noqa: ARG002
         """Return whether the run has no further step after so many."""

@@ -180,9 +180,7 @@ def to_huggingface(
             skipped = tensor.new_zeros(family.skipped_rows(module, pad_id), *tensor.shape[1:])
             whole = torch.cat([skipped, tensor]) if len(skipped) else tensor
             renamed |= _split(family, row, leaf, whole)
-    if not heads:
-        return {name.removeprefix(family.base): tensor for name, tensor in renamed.items()}
-    return renamed
+    return renamed if heads else {name.removeprefix(family.base): tensor for name, tensor in renamed.items()}
 
 
 def from_huggingface(

@@ -94,8 +94,7 @@ class Coreference:
     def tables(self) -> list[Table]:
         """Return `coreference_best`, with the best head for each type of mention, and `coreference`, with all of them."""
         answers = Answers.join(self._answers)
-        best = best_table("coreference_best", answers, _BEST_MEANING, self._describe)
-        return [best, self._all_heads(answers)]
+        return [best_table("coreference_best", answers, _BEST_MEANING, self._describe), self._all_heads(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:
         return {**self._heads[head], "rule": RULES[baseline]}

@@ -88,8 +88,7 @@ class Relations:
     def tables(self) -> list[Table]:
         """Return `relations`, with one row per relation, and `relation_heads`, with the accuracy of every head."""
         answers = Answers.join(self._answers)
-        best = best_table("relations", answers, _GROUP | _CHOICE, self._describe)
-        return [best, self._heads_table(answers)]
+        return [best_table("relations", answers, _GROUP | _CHOICE, self._describe), self._heads_table(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:
         layer, direction, place = np.unravel_index(head, (max(self._layers), len(DIRECTIONS), self._per_layer))

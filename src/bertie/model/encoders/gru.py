@@ -84,9 +84,7 @@ class TimeSteps:
 
     def run(self, gru: nn.GRU, x_NE: Float[Tensor, "N E"]) -> Float[Tensor, "N D"]:
         """Return the states of a GRU that reads the vectors of the tokens. They are in the order of the time steps."""
-        if not len(x_NE):
-            return x_NE.new_zeros(0, gru.hidden_size)
-        return gru(PackedSequence(x_NE, self.sizes))[0].data
+        return gru(PackedSequence(x_NE, self.sizes))[0].data if len(x_NE) else x_NE.new_zeros(0, gru.hidden_size)
 
 
 class RememberingGru(nn.GRU):

@@ -71,8 +71,7 @@ class LocalAttention(nn.Module):
 
     def forward(self, chunks: Chunks, _seed: int, x_TE: Tensor, _kept: Tensor | None) -> tuple[Tensor, None]:
         q, k, v = _heads(self.qkv(self.norm(x_TE)), 3, self.config.num_attention_heads)
-        order = text_order(chunks, self.config.num_attention_heads)
-        return _finish(self, q, k, v, order, chunks, shared=False), None
+        return _finish(self, q, k, v, text_order(chunks, self.config.num_attention_heads), chunks, shared=False), None
 
 
 class HashedAttention(nn.Module):

@@ -92,9 +92,7 @@ class MaskedLMHead(nn.Module):
 
     def transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
         """Return the vectors whose products with the output matrix are the logits, except for the bias."""
-        if self.dense is None or self.norm is None:
-            return x_PD
-        return self.norm(activation(self.act, self.dense(x_PD)))
+        return x_PD if self.dense is None or self.norm is None else self.norm(activation(self.act, self.dense(x_PD)))
 
 
 class VocabularyHead(nn.Module):

@@ -19,8 +19,7 @@ from bertie.model.losses.vocabulary_loss_half import HalfVocabularyLoss
 def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
     """Return the weighted sum of −log p(label), in nats, and the weighted number of correct predictions as hits."""
     loss_P, correct_P = _CrossEntropy.apply(logits_PC, targets.label)
-    hits = (correct_P.detach() * targets.weight).sum()
-    return Loss((loss_P * targets.weight).sum(), targets.weight.sum(), hits)
+    return Loss((loss_P * targets.weight).sum(), targets.weight.sum(), (correct_P.detach() * targets.weight).sum())
 
 
 def vocabulary_loss(
@@ -74,8 +73,7 @@ def grouped_cross_entropy(logits_PK: Float[Tensor, "P K"], targets: Targets) -> 
     peak_PK = peak_PK.gather(0, group_PK)
     mass_PK = torch.zeros_like(exact_PK).scatter_add(0, group_PK, (exact_PK - peak_PK).exp())
     log_PK = exact_PK - peak_PK - mass_PK.gather(0, group_PK).log()
-    hits = ((exact_PK.detach() >= peak_PK) * weight_PK).sum()
-    return Loss(-(log_PK * weight_PK).sum(), weight_PK.sum(), hits)
+    return Loss(-(log_PK * weight_PK).sum(), weight_PK.sum(), ((exact_PK.detach() >= peak_PK) * weight_PK).sum())
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -139,8 +139,7 @@ def _write_files(job: Conversion, folder: Path, predictor: Predictor | None) -> 
     has_modules = (folder / MODULES).is_file()
     scores_pairs = "sbert_ce_default_activation_function" in storage.read_json(folder / "config.json")
     if has_modules or (job.to == "sentence-transformers" and not scores_pairs):
-        config = job.model.model.encoder.config
-        sentence_transformers_format.write(folder, config, job.model.text_embedding, length)
+        sentence_transformers_format.write(folder, job.model.model.encoder.config, job.model.text_embedding, length)
 
 
 def _load(folder: Path, exported: Exported | None) -> Predictor:
