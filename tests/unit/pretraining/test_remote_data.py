@@ -104,7 +104,7 @@ def test_sections_and_caches_that_are_too_small_are_refused(
     config: PretrainConfig, local: Path, tmp_path: Path
 ) -> None:
     small = replace(config, training=replace(config.training, shuffle_tokens=300))
-    with pytest.raises(UsageError, match=r"training\.shuffle_tokens is 300, and the largest shard has"):
+    with pytest.raises(UsageError, match=r"training\.shuffle_tokens is 300"):
         bertie.pretrain(small, local, tmp_path / "run", threads=1)
     open_shards(URL, ShardCache(tmp_path / "cache"))  # the small files
     with pytest.raises(
