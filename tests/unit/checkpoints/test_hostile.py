@@ -51,7 +51,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin", "m.data-00000-of-00001")
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path, name):
     with open(tmp_path / name, "wb") as file:
         file.truncate(1 << 40)  # it takes no space, and fits into no memory
-    with pytest.raises(UserError, match=rf"{name} has 1,099,511,627,776 bytes, .* at most [\d,]+ are read"):
+    with pytest.raises(UserError, match=rf"{name} .* 1,099,511,627,776 bytes"):
         READERS[name](tmp_path / name)
 
 

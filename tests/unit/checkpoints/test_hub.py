@@ -173,7 +173,9 @@ def test_a_folder_is_uploaded_in_one_commit_to_a_private_repository(stand_in: Hu
 
 def test_models_do_not_mix(stand_in: Hub, folder: Path) -> None:
     stand_in.private["me/mine"], stand_in.files["me/mine"] = True, {".gitattributes": b"", "pytorch_model.bin": b"old"}
-    with pytest.raises(UserError, match=r"me/mine holds pytorch_model\.bin.*: give another name; .* is complete"):
+    with pytest.raises(
+        UserError, match=r"me/mine already holds pytorch_model\.bin.*: give another name; .* is complete"
+    ):
         hub.push(folder, "me/mine")
     assert stand_in.files["me/mine"]["pytorch_model.bin"] == b"old"
     assert stand_in.commits == 0

@@ -122,7 +122,7 @@ def test_prediction_needs_no_labels(tmp_path: Path) -> None:
     first, error, last = reader.stream(tmp_path / "a.jsonl")
     assert labels([first, last]) == [None, None]
     assert isinstance(error, UserError)
-    with pytest.raises(UsageError, match="without labels"):
+    with pytest.raises(UsageError, match="without a label"):
         list(reader.read(tmp_path / "a.txt"))
 
 

@@ -133,7 +133,7 @@ def test_undefined_values_are_not_numbers(predictor: Predictor) -> None:
     assert rows[3]["cka"] == pytest.approx(1)
     assert {row["cka_debiased"] for row in rows} == {None}
     assert Table.of_rows("anisotropy", states.anisotropy(), ANISOTROPY).rows()[0]["self_similarity"] is None
-    with pytest.raises(UserError, match="at most 2 tokens"):
+    with pytest.raises(UserError, match="more than 2 tokens"):
         Sample.draw([few], predictor.tokenizer, 2, 0)
 
 

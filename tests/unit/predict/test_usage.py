@@ -12,10 +12,10 @@ from bertie.predict.predictor import Predictor
 
 MASK = "the [MASK]"
 WRONG = [
-    ("fill-mask", [MASK, "--max-pieces", "2"], 2, "--max-pieces has no effect here"),
-    ("fill-mask", [MASK, "--beam", "2"], 2, "--beam has no effect here"),
-    ("fill-mask", [MASK, "--order", "confidence", "--joint", "--candidates", "a"], 2, "--order has no effect here"),
-    ("fill-mask", [MASK, "--whole-words", "--candidates", "a"], 2, "--whole-words has no effect here"),
+    ("fill-mask", [MASK, "--max-pieces", "2"], 2, "--max-pieces"),
+    ("fill-mask", [MASK, "--beam", "2"], 2, "--beam"),
+    ("fill-mask", [MASK, "--order", "confidence", "--joint", "--candidates", "a"], 2, "--order"),
+    ("fill-mask", [MASK, "--whole-words", "--candidates", "a"], 2, "--whole-words"),
     ("fill-mask", [MASK, "--joint", "--beam", "0"], 2, "beam is 0"),
     ("generate", ["--sweeps", "2"], 2, "set method to gibbs"),
     ("likelihood", ["the", "--out", "x.csv"], 2, ".jsonl"),
@@ -30,7 +30,7 @@ WRONG = [
     ("embed", ["--out", "a.npy", "a", "--input", "b.txt"], 2, "give either texts or --input FILE"),
     ("embed", ["--out", "a.npy", "a", "--unit", "word", "--pooling", "cls"], 2, "--pooling has no effect"),
     ("embed", ["--out", "a.npy", "a", "--word-pooling", "mean"], 2, "--word-pooling has no effect"),
-    ("embed", ["--out", "a.npy", "a", "--layers", "sum_last_4"], 2, "layers sum_last_4 takes 4 layers"),
+    ("embed", ["--out", "a.npy", "a", "--layers", "sum_last_4"], 2, "layers sum_last_4 needs 4 layers"),
     ("embed", ["--out", "a.npy", "a", "--prompt-name", "title"], 2, "no prompt 'title'"),
     ("embed", ["--out", "a.npy", "--input", "b.txt"], 2, "no such file"),
 ]

@@ -49,7 +49,7 @@ def test_a_first_token_that_sees_no_other_is_not_pooled(tiny_config: Transformer
     assert Embed(pooling="cls").head(tiny_config, 8).pooling == "cls"
     assert Embed(pooling="lasttoken").head(GruConfig(hidden_size=8), 8).pooling == "lasttoken"
     for causal in (GruConfig(hidden_size=8), replace(tiny_config, causal=True)):
-        with pytest.raises(UsageError, match=r'task.pooling is "cls".*the last one.*to "lasttoken" or "mean"'):
+        with pytest.raises(UsageError, match=r'task.pooling is "cls".*the last token.*to "lasttoken" or "mean"'):
             Embed(pooling="cls").head(causal, 8)
 
 

@@ -36,7 +36,7 @@ def change(path: Path, **values: object) -> None:
         ({"truncation_side": ["left"] * 4000}, "truncation_side is ['left', 'left'"),
         ({"do_lower_case": "no"}, "is damaged"),
         ({"model_max_length": "long"}, "model_max_length is 'long'"),
-        ({"vocab": {}}, "vocab is set"),
+        ({"vocab": {}}, "json: vocab "),
         ({"fast_tokenizer_files": ["tokenizer.4.0.json"]}, "fast_tokenizer_files"),
         ({"extra_special_tokens": 3}, "are damaged"),
         ({"extra_special_tokens": [3]}, "are damaged"),

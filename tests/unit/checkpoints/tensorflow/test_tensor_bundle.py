@@ -129,7 +129,7 @@ DAMAGED: dict[str, tuple[Bundle, Callable[[Path], object] | None, str]] = {
     ),
     "no data": (one(), lambda folder: (folder / DATA).unlink(), f"{DATA[1:]} cannot be read: No such file"),
     "no index": (one(), lambda folder: (folder / "m.index").unlink(), "X.index: cannot be read: No such file"),
-    "large": (one(), lambda folder: os.truncate(folder / "m.index", MAX_BYTES + 1), f"at most {MAX_BYTES:,} are read"),
+    "large": (one(), lambda folder: os.truncate(folder / "m.index", MAX_BYTES + 1), f"at most {MAX_BYTES:,}"),
     "cut": (one(), index(GOOD[:-1]), "does not end in its magic number"),
     "bit flip": (one(), index(bytes([GOOD[0] ^ 4]) + GOOD[1:]), "the checksum of the block at byte 0 is wrong"),
     "footer without an end": (one(), index(b"\xff" * 40 + MAGIC), "the number at byte"),
