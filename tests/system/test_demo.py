@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,24 +18,17 @@ import pytest
 
 from bertie.cli import main
 from bertie.demo import corpus
-from bertie.demo.corpus import DemoData
 
 
 @pytest.fixture(scope="module")
 def _small() -> Iterator[None]:
-    """40 sentences per label, one process, and a quarter of Python's documentation, which is read once."""
-    read: list[DemoData] = []
-
-    def python_data() -> DemoData:
-        if not read:
-            data = corpus.python_data()
-            read.append(replace(data, documents=data.documents[::4]))
-        return read[0]
-
+    """40 sentences per label, one process, and a third of Python's documentation, which is read once."""
+    python_files = corpus._python_files
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "_MAX_TRAIN", 40)
         patch.setattr(corpus, "_MAX_TEST", 40)
-        patch.setattr("bertie.demo.main.python_data", python_data)
+        patch.setattr("bertie.demo.main.python_data", cache(corpus.python_data))
+        patch.setattr(corpus, "_python_files", lambda folder: sorted(python_files(folder))[::3])
         patch.setattr("bertie.base.threads.cpu_quota", lambda: 1)
         yield
 

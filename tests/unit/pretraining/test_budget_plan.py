@@ -89,6 +89,7 @@ def test_it_recommends_the_recipe_with_the_lowest_loss(shards: Path, capsys: pyt
 
 def test_steps_that_take_long_are_not_timed(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_plan, "PATIENCE", 1e-9)
+    monkeypatch.setattr(budget_plan, "RECIPES", ("modern-tiny", "modern-small"))
     result = bertie.plan(shards, "3h", threads=1)
     assert not any(each["timed"] for each in result["outlooks"])
 
@@ -173,7 +174,7 @@ def test_the_timed_steps_are_as_large_as_those_of_the_command(shards: Path, monk
 
 
 def test_the_speed_of_a_gpu_elsewhere_follows_from_its_peak_rate(
-    shards: Path, capsys: pytest.CaptureFixture[str]
+    shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = bertie.plan(shards, "3m", device="h100", utilization=0.5)
     assert list(losses(half)) == list(FILL_A_GPU)
@@ -184,6 +185,7 @@ def test_the_speed_of_a_gpu_elsewhere_follows_from_its_peak_rate(
     operations = 989e12 * 0.5 / base["tokens_per_second"]
     assert operations > 6 * base["parameters"]  # and those of attention and of the predictions
     assert operations < 9 * base["parameters"]
+    monkeypatch.setattr(budget_plan, "FILL_A_GPU", FILL_A_GPU[:1])
     for device, utilization, share in (("h100", 0.25, 0.5), ("a100", 0.5, 312 / 989), ("h100", 0.0, 0.6)):
         other = bertie.plan(shards, "3m", device=device, utilization=utilization)  # pyright: ignore[reportArgumentType]
         assert other["outlooks"][0]["tokens_per_second"] == pytest.approx(base["tokens_per_second"] * share)
@@ -220,6 +222,7 @@ def test_a_recipe_that_runs_out_of_memory_does_not_end_the_plan(shards: Path, mo
 
         return step
 
+    monkeypatch.setattr(budget_plan, "RECIPES", ("modern-mini", "modern-small"))
     monkeypatch.setattr(budget_plan, "seconds_per_step", full(torch.OutOfMemoryError("CUDA out of memory")))
     assert bertie.plan(shards, "3h")["left_out"]["modern-small"] == "runs out of memory"
     monkeypatch.setattr(budget_plan, "seconds_per_step", full(RuntimeError("a bug")))
@@ -253,6 +256,7 @@ def test_a_loss_above_that_of_counting_words_is_a_warning(
     bertie.plan(shards, "3h", threads=1)
     counting = open_shards(shards).unigram_loss
     assert f"more than the {counting:.2f} nats of counting words" not in capsys.readouterr().err
+    monkeypatch.setattr(budget_plan, "RECIPES", ("modern-mini",))
     monkeypatch.setattr(budget_plan.scaling, "expected_loss", lambda *_: scaling.Expected(9.0, 8.9, 9.1))
     bertie.plan(shards, "3h", threads=1)
     assert f"a loss of 9.00 nats is more than the {counting:.2f} nats of counting words" in capsys.readouterr().err
