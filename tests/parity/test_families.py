@@ -306,7 +306,7 @@ def _quiet() -> None:
 
 
 SAME = {"xlm-roberta", "camembert", "xlm with languages"}
-"""Cases like others: the logits of their first head are compared in every run of the tests, all else in those of all."""
+"""Cases that run the code of others; test_hub_models.py has them in every run of the tests."""
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SAME)) for name in CASES])
@@ -329,9 +329,9 @@ def with_padding(tokenizer: Tokenizer, pad_id: int) -> Tokenizer:
 
 GPTS = {"gpt2", "openai-gpt"}
 HEADS = [
-    pytest.param(*(CASES[name], kind), id=f"{name}-{kind}", marks=[pytest.mark.slow] * (name in SAME and number > 0))
-    for name in CASES
-    for number, kind in enumerate(CASES[name].heads)
+    pytest.param(case, kind, id=f"{name}-{kind}", marks=[pytest.mark.slow] * (name in SAME))
+    for name, case in CASES.items()
+    for kind in case.heads
 ]
 
 
