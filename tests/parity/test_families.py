@@ -327,7 +327,6 @@ def with_padding(tokenizer: Tokenizer, pad_id: int) -> Tokenizer:
     return Tokenizer.build(entries)
 
 
-GPTS = {"gpt2", "openai-gpt"}
 HEADS = [
     pytest.param(case, kind, id=f"{name}-{kind}", marks=[pytest.mark.slow] * (name in SAME))
     for name, case in CASES.items()
@@ -552,11 +551,6 @@ def test_a_model_embeds_and_fills_masks(
         assert len(model.fill_mask("The [MASK] is here.")[0]) == 5
 
 
-@pytest.mark.parametrize(
-    "case",
-    # test_a_gpt_that_is_fine_tuned_with_its_input_tokens_agrees is there for the GPTs.
-    [pytest.param(each, id=n, marks=[pytest.mark.slow] * (n in SAME | GPTS)) for n, each in CASES.items()],
-)
 def test_a_model_is_fine_tuned_and_saved_in_its_format(
     case: Case, case_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
 ) -> None:
