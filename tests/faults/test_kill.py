@@ -76,9 +76,8 @@ def test_killed_fine_tuning_gives_the_same_bytes(
         (9, "write_atomic counters", 1),
         (9, "replace manifest", 1),
         (9, "rename /.step-", 1),  # a complete checkpoint is renamed to its final name
-        pytest.param(
-            9, "rename /step-", 1, marks=pytest.mark.slow
-        ),  # an old checkpoint is renamed before it is removed
+        # An old checkpoint is renamed before it is removed. A later save has to remove it after the kill.
+        pytest.param(0, "rename /step-", 1, marks=pytest.mark.slow),
         (9, "unlink", 4),
         (9, "rmdir", 2),
         (9, "save_tensors /run/model", 1),  # the finished model

@@ -26,7 +26,7 @@ from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-STEPS, SIZE, RATE, LENGTH = 12, 4, 2e-3, 96
+STEPS, SIZE, RATE, LENGTH = 12, 4, 1e-3, 96
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,7 +87,8 @@ for recompute, attention in itertools.product((False, True), ("dense", "varlen",
 
 @pytest.mark.slow
 def test_layers_are_compiled_once_for_any_number_of_sequences() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    here = Path(__file__).parent  # for encoders.py
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=here, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert all(len(set(counts)) == 1 for *counts, _ in lines)
