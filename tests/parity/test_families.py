@@ -305,7 +305,7 @@ def _quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
-SAME = {"xlm-roberta", "camembert", "xlm with languages"}
+SAME = {"xlm-roberta", "camembert"}
 """Cases that run the code of others; test_hub_models.py has them in every run of the tests."""
 
 

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from bertie.base import config as configuration
 from bertie.base import console
 from bertie.base.errors import UserError, shorten
 from bertie.examples.rows import parse_finite
-from bertie.tasks import AnyTask, Tag
+from bertie.tasks import AnyTask
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -23,9 +23,22 @@ AT_ONCE = 1024  # examples in memory
 SHOWN = 3  # first examples, reasons and the like that are shown
 LABELS_SHOWN = 20
 MAX_KINDS = 10_000  # different labels that are counted
-MAX_COUNTS = 200_000  # different things that `Tag.counts` counts
+MAX_COUNTS = 200_000  # different things that `FitsCounts` counts
 MAX_REASONS = 50
 LONGEST = 1 << 16  # longer texts count as this long in the quantiles
+
+
+@runtime_checkable
+class FitsCounts(Protocol):
+    """A task whose `fit` needs only counts of the examples."""
+
+    def counts(self) -> Any:
+        """Return the counts of no examples: `add` counts one more, and `len` is the number of different things."""
+        ...
+
+    def fit_counts(self, tag_counts: Any) -> AnyTask:
+        """Return the task that `fit` returns for the counted examples. Says the same, and raises the same errors."""
+        ...
 
 
 @dataclass
@@ -70,7 +83,7 @@ class _Seen:
     tokens: Lengths = field(default_factory=Lengths)
     first: list[dict[str, Any]] = field(default_factory=list)
     reasons: dict[str, list[Any]] = field(default_factory=dict)
-    counts: Any = None  # of `Tag`, whose `fit` needs only them
+    counts: Any = None  # of a task that `FitsCounts`
 
     def add(self, example: Any) -> None:
         self.examples += 1
@@ -123,7 +136,7 @@ def inspect_data(
         task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
     path = Path(data) if isinstance(data, str | Path) else None
     where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
-    seen.counts = task.counts() if isinstance(task, Tag) else None
+    seen.counts = task.counts() if isinstance(task, FitsCounts) else None
     columns = reader.columns(path) if path else {}
     examples = iter(reader.values(cast(Iterable[Any], data), labeled=True) if path is None else reader.read(path))
     with console.progress("read", 0, "rows", passing=True) as bar:
@@ -174,7 +187,7 @@ def _unknown(task: AnyTask, seen: _Seen, where: str) -> list[str]:
 
 def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
     """Return what fine-tuning finds in the counts, which says it in one line. Warns if it refuses them."""
-    if not isinstance(task, Tag) or seen.counts is None or not seen.examples:
+    if not isinstance(task, FitsCounts) or seen.counts is None or not seen.examples:
         return {}
     if len(seen.counts) > MAX_COUNTS:
         console.warn(f"{where}: its labels are too many and too diverse to predict how fine-tuning will read them")

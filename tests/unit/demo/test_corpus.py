@@ -34,7 +34,6 @@ def assert_no_leak(data: DemoData):
     assert test.isdisjoint(seen)
 
 
-@pytest.mark.slow  # tests/system/test_demo.py trains on this data
 def test_python_documentation_is_large_enough(data: DemoData):
     assert sum(len(document.text) for document in data.documents) > 1_500_000
     assert any(document.source.startswith("pydoc_data.topics:") for document in data.documents)
@@ -44,7 +43,6 @@ def test_python_documentation_is_large_enough(data: DemoData):
     assert len(data.documents) == len({document.source for document in data.documents})
 
 
-@pytest.mark.slow
 def test_python_data_is_a_balanced_task(data: DemoData):
     train, test = Counter(e.label for e in data.train), Counter(e.label for e in data.test)
     assert train.keys() == test.keys()
@@ -58,7 +56,6 @@ def test_python_data_is_a_balanced_task(data: DemoData):
         assert len(example.text.split()) >= 5
 
 
-@pytest.mark.slow
 def test_python_data_has_no_leak_from_test_to_train(data: DemoData):
     assert_no_leak(data)
 
