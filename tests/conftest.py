@@ -68,7 +68,7 @@ def _fsync_returns_at_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _charts_are_not_drawn() -> Iterator[None]:
-    """Do not draw the charts of reports in this process: that takes a fifth of a short run. tests/unit/base draws them."""
+    """Do not draw the charts of reports in this process: that takes a fifth of a short run. Tests of charts draw them."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     with pytest.MonkeyPatch.context() as patch:
