@@ -203,7 +203,8 @@ def content(run: Path) -> dict[str, Any]:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """The files in which two runs differ. A checkpoint that an interrupt saved during an evaluation lacks its result.
+    """The files in which two runs differ. A checkpoint that an interrupt saved during an evaluation lacks its result, and may
+    then be the best one, instead of the next that other runs save.
 
     An interrupt also saves steps that other runs do not save, and then an older one is removed earlier. So if both runs have
     as many checkpoints and the same newest one, older ones are compared if both have them.
@@ -216,9 +217,11 @@ def differences(one: Path, other: Path) -> list[str]:
             {name: side[name] for name in side if not only & set(Path(name).parts)} for side in (left, right)
         )
     for name in [name for name in left.keys() & right.keys() if name.endswith("counters.json")]:
-        if left[name]["evaluation_pending"] or right[name]["evaluation_pending"]:
-            for side in (left, right):
-                side[name] = {key: value for key, value in side[name].items() if key not in OF_EVALUATIONS}
+        pending = left[name]["evaluation_pending"] or right[name]["evaluation_pending"]
+        same_best = ("best_step",) if left[name]["best_loss"] == right[name]["best_loss"] else ()
+        for side in (left, right):
+            left_out = OF_EVALUATIONS if pending else same_best
+            side[name] = {key: value for key, value in side[name].items() if key not in left_out}
     return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
 
 
