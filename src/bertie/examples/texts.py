@@ -18,7 +18,7 @@ from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.examples.cells import is_written, parse_cell
 from bertie.examples.in_memory import require_list
-from bertie.examples.labels import MARKERS, LabelRules, among, gold_label, require_one_type, with_named_label
+from bertie.examples.labels import MARKERS, LabelRules, among, require_one_type, with_named_label
 from bertie.examples.reader import DataFormat, KindFacts, Reader, rows_or_lines
 from bertie.examples.rows import (
     PROBED_ROWS,
@@ -61,18 +61,24 @@ class Example:
         text_pair: The second text; None for tasks on one text.
         label: The gold label; None if it is unknown.
         source: The file and line ("dev.tsv:12"), for messages.
+        numbers: The gold numbers of a text that has several. Its label is None.
     """
 
     text: str
     text_pair: str | None
     label: str | None
     source: str
+    numbers: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
         return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
 
-    gold, named = gold_label, with_named_label
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return self.numbers or (None if self.label is None else (self.label,))
+
+    named = with_named_label
 
 
 class TextColumns(NamedTuple):
@@ -83,10 +89,13 @@ class TextColumns(NamedTuple):
     label: str | None
     names: tuple[str, ...]
     """All columns of the row."""
+    numbers: tuple[str, ...] = ()
+    """Columns of a number each, instead of a label."""
 
     @property
     def uses(self) -> dict[str, str | None]:
-        uses = {"text": self.text, "second text": self.text_pair, "label": self.label}
+        label = ", ".join(self.numbers) or self.label
+        uses = {"text": self.text, "second text": self.text_pair, "label": label}
         ends = tuple(f"{(self.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
         uses["names of the labels (not used)"] = ", ".join(named_columns(self.names, ends))
         return uses
@@ -115,6 +124,7 @@ class LabeledTexts:
         paired: Whether each example must have two texts; None: as in the first row.
         no_label: The labels that mean that the label is unknown. Empty: see `labels`.
         classes: All classes, if they are known.
+        outputs: Names of several numbers, which may be columns; empty: the label may be a list of them. None: it is one label.
     """
 
     text: str = ""
@@ -125,6 +135,7 @@ class LabeledTexts:
     paired: bool | None = None
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    outputs: tuple[str, ...] | None = None
     facts, data_format, rows = KindFacts((Example,), headerless=cola_columns), DataFormat(), rows_or_lines
 
     __post_init__ = distinct_columns("text", "text_pair", "label")
@@ -178,6 +189,9 @@ class LabeledTexts:
             seen["columns"] = columns
         elif columns is not first and columns[:2] != first[:2]:
             raise UserError(f"{place}: found {columns}, but {first} in the rows before")
+        if self.outputs is not None and (numbers := label_or_none(lambda: _numbers(row, columns), labeled)):
+            seen["label"] = columns.label
+            return Example(text, pair, None, source, numbers)
         if (name := columns.label) is None:
             if labeled and "label" in seen:
                 raise UserError(f"{place}: no label")
@@ -217,6 +231,20 @@ class LabeledTexts:
 
 def _is_number(label: str) -> bool:
     return parse_label_number(label) is not None
+
+
+def _numbers(row: Row, columns: TextColumns) -> tuple[str, ...]:
+    """Return the several numbers of a row. Empty: it has one label, or none. Raises UserError if one is missing or none."""
+    name = columns.label or ""
+    cells = [row.values[name] for name in columns.numbers] or row.values.get(name)
+    listed = parse_cell(cells, name, row.place) if is_written(cells) else cells
+    if not isinstance(listed, list) or len(listed) < 2:
+        return ()
+    numbers = [parse_label(item, name, row.place) for item in listed]
+    if wrong := [number for number in numbers if number is None or not _is_number(number)]:
+        what = "missing" if wrong[0] is None else describe_bad_number(wrong[0])
+        raise UserError(f"{row.place}: number {numbers.index(wrong[0]) + 1} of {len(numbers)} is {what}")
+    return tuple(map(str, numbers))
 
 
 def _only_label(cell: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
@@ -277,7 +305,11 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
         labels = [kind.label] if kind.label in names else []
     if labeled and (len(labels) > 1 or "" in labels):
         raise names.unclear("more than one column could be the label", "label")
-    columns = TextColumns(text, pair, labels[0] if len(labels) == 1 and labels[0] else None, names)
+    numbers = () if kind.label else tuple(name for name in kind.outputs or () if name in names)
+    if labeled and numbers:
+        names.require("labels", *(kind.outputs or ()))
+    label = labels[0] if len(labels) == 1 and labels[0] and not numbers else None
+    columns = TextColumns(text, pair, label, names, numbers if numbers == kind.outputs else ())
     kind._require_number(columns)
     return columns
 

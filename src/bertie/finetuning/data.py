@@ -154,7 +154,7 @@ def _report(source: Examples, task: Task, examples: list[Any]) -> None:
     """Say how many examples a file has, and how its first row was read."""
     if isinstance(source, str | Path):
         shown = [field.name for field in fields(examples[0]) if field.repr and field.name != "source"]
-        first = {name: value for name in shown if (value := getattr(examples[0], name)) is not None}
+        first = {name: value for name in shown if (value := getattr(examples[0], name)) not in (None, ())}
         values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items())
         uses = ", ".join(f"{use} {name!r}" for use, name in task.reader.columns(Path(source)).items())
         columns = f"; columns: {uses}" if uses else ""

@@ -31,6 +31,7 @@ from bertie.finetuning.single_run import (
 )
 from bertie.finetuning.sweep import (
     Sweep,
+    constant_score,
     delete_checkpoints,
     expand_grid,
     has_failed,
@@ -226,6 +227,11 @@ def _one(
     scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
         console.warn(_failed_run_warning(config, tuned.steps))
+    elif "mse" in scores and scores["mse"] > (of_mean := constant_score("mse", tuned.task, dev)):
+        console.warn(
+            f"the mean squared error, {scores['mse']:.4g}, is above that of always predicting the mean, {of_mean:.4g}: "
+            "the run ranks texts, but is no estimate of their numbers"
+        )
     of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
     return tuned, scores, f"On {of} dev examples: {console.scores(scores)}.", None
 

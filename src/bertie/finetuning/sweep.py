@@ -208,7 +208,7 @@ def read_sweep(run: Path) -> Sweep:
 
 
 def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]) -> bool:
-    """Return whether a run is no better than a constant prediction.
+    """Return whether a run is no better than a constant prediction, or its Spearman correlation is not above 0.
 
     Args:
         metric: The score to compare.
@@ -216,12 +216,19 @@ def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]
         task: The fitted task.
         dev: The dev examples.
     """
-    sign = _sign(metric)
-    floor = max(sign * task.score(constant, dev)[metric] for constant in task.constant_predictions(dev))
-    margin = MARGIN * (-floor if metric in LOWER_IS_BETTER else 1)
+    if scores.get("spearman", 1.0) <= 0:
+        return True
+    sign, floor = _sign(metric), constant_score(metric, task, dev)
+    margin = MARGIN * (abs(floor) if metric in LOWER_IS_BETTER else 1)
     if metric in CORRELATIONS:
         margin = max(margin, NOISE / math.sqrt(len(dev)))
-    return sign * scores[metric] - floor <= margin
+    return sign * (scores[metric] - floor) <= margin
+
+
+def constant_score(metric: str, task: Task, dev: list[Any]) -> float:
+    """Return the best score that a constant prediction has. Arguments as of `has_failed`."""
+    scores = [task.score(constant, dev)[metric] for constant in task.constant_predictions(dev)]
+    return max(scores, key=lambda score: _sign(metric) * score)
 
 
 def selection_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:

@@ -14,6 +14,7 @@ from bertie.serve.dialects import routes
 from bertie.serve.dialects import v1_messages as m
 from bertie.serve.exchange import Dialect, Endpoint
 from bertie.tasks import AnyTask
+from bertie.tasks.predictions import NumbersPrediction
 
 Schema = dict[str, Any]
 STRING = {"type": "string"}
@@ -25,7 +26,7 @@ INPUT = [
     *({**kind, "minItems": 1} for kind in ({"type": "array", "items": STRING}, IDS, {"type": "array", "items": IDS})),
 ]
 SERVED = [task for task in (kind() for kind in get_args(AnyTask)) if task.facts.shape != "vectors"]
-PREDICTIONS = list(dict.fromkeys(task.prediction for task in SERVED))
+PREDICTIONS = list(dict.fromkeys([*(task.prediction for task in SERVED), NumbersPrediction]))
 ERRORS = {
     400: "The body is not JSON.",
     401: "The key is missing or wrong.",

@@ -32,7 +32,7 @@ class Scores:
     """The scores of a text or a pair of texts. It has the fields of predictions that `Task.relevance` reads."""
 
     probabilities: dict[str, float]
-    """The score of each class, in the order of the task's labels; of a number, the score of `ONLY`."""
+    """The score of each class, or each number, in the order of the task's labels; of a single number, the score of `ONLY`."""
 
     @property
     def score(self) -> float:
@@ -64,11 +64,15 @@ async def classify(ask: Ask) -> Answered[list[Scores]]:
 
 def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) -> list[Scores]:
     """Return the scores of examples, from the outputs of the head. The outputs of several windows are averaged."""
-    if scale == "model" or (scale == "sigmoid" and task.labels):
+    numbers = task.facts.problem_type == "regression"
+    if scale == "model" or (scale == "sigmoid" and not numbers):
         predictions = task.decode(job.results, job.sequences, examples)
-        return [Scores(item.probabilities if task.labels else {ONLY: item.score}) for item in predictions]
+        if numbers:
+            return [Scores(item.scores if task.labels else {ONLY: item.score}) for item in predictions]
+        return [Scores(item.probabilities) for item in predictions]
     grouped = by_example(job.results, job.sequences, len(examples))
-    means: list[list[float]] = json_numbers(np.stack([np.concatenate(rows).mean(0) for rows in grouped]))
+    outputs = np.stack([np.concatenate(rows).mean(0) for rows in grouped])
+    means: list[list[float]] = json_numbers(task.number_scale.restored(outputs).astype(np.float32))
     if scale == "sigmoid":
         means = [[0.5 + 0.5 * math.tanh(0.5 * output) for output in row] for row in means]
     return [Scores(dict(zip(task.labels or (ONLY,), row, strict=True))) for row in means]

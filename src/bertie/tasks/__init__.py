@@ -6,6 +6,7 @@ supports them:
 
 - `text_options.py` has the options of tasks on texts. `prediction_files.py` reads files of predictions.
 - `encoding.py`, `word_alignment.py` and `markers.py` turn examples into sequences; `inference.py` runs the model on them.
+- `scale.py` has the scale of the numbers that a head learns.
 - `classes.py` has what tasks with one class per example share.
 - `class_weights.py` has the weights of classes in the loss.
 - `tag_schemes.py` finds how tags mark entities; `aggregation.py` turns predictions for subwords into tags and entities.

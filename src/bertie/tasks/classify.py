@@ -104,7 +104,7 @@ class Classify(TaskDefaults):
         return [index.get(str(example.label)) for example in examples]
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        return weigh(encoding.cls_targets(sequences, index, np.int64), self.class_weights, self.labels)
+        return weigh(encoding.cls_targets(sequences, index), self.class_weights, self.labels)
 
     def with_labels_of(self, rows: list[Row], examples: list[Example]) -> Classify:
         labels = classes.labels_in(rows, examples)

@@ -33,7 +33,7 @@ class TextTask(Protocol):
         """Return the target of each example, or None if it has no label."""
         ...
 
-    def predicted(self, logits_C: np.ndarray) -> Any:
+    def predicted(self, logits_C: np.ndarray, /) -> Any:
         """Return the prediction of an example from the outputs of the head, float32 [C]."""
         ...
 
@@ -113,10 +113,17 @@ def example_weights(sequences: list[Sequence]) -> np.ndarray:
     return np.array([sequence.weight * (sequence.target is not None) for sequence in sequences], np.float32)
 
 
-def cls_targets(sequences: list[Sequence], index: np.ndarray, dtype: type) -> Targets:
-    """Return one target per sequence, at its [CLS]. index: int64 [S], the rows of [CLS]; dtype: of the labels."""
-    labels = np.array([0 if sequence.target is None else sequence.target for sequence in sequences], dtype)
+def cls_targets(sequences: list[Sequence], index: np.ndarray) -> Targets:
+    """Return one class per sequence, at its [CLS]. index: int64 [S], the rows of [CLS]."""
+    labels = np.array([0 if sequence.target is None else sequence.target for sequence in sequences], np.int64)
     return Targets(index, labels, example_weights(sequences))
+
+
+def row_targets(sequences: list[Sequence], index: np.ndarray, outputs: int) -> Targets:
+    """Return a row of targets per sequence, at its [CLS], float32 [S, C]. index: int64 [S], the rows of [CLS]."""
+    unknown = np.zeros(outputs, np.float32)  # weighs nothing
+    rows = [unknown if sequence.target is None else sequence.target for sequence in sequences]
+    return Targets(index, np.stack(rows), example_weights(sequences))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -71,20 +71,23 @@ def class_sums(gold: list[str], predicted: list[str], labels: Sequence[str]) -> 
     }
 
 
-def number_sums(gold: list[float], predicted: list[float]) -> dict[str, ExampleSums]:
-    """Return the rows of pearson, spearman and mse. spearman uses the ranks among all examples, also for samples of them."""
+def number_sums(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> dict[str, ExampleSums]:
+    """Return the rows of pearson, spearman and mse. Arguments as of `metrics.regression_scores`.
+
+    spearman uses the ranks among all examples, also for samples of them.
+    """
     from scipy.stats import rankdata
 
-    x, y = np.array(predicted, float), np.array(gold, float)
-    constant = is_constant(predicted), is_constant(gold)
+    x, y = (np.array(side, float).reshape(len(side), -1) for side in (predicted, gold))
+    constant = [np.array([is_constant(column) for column in side.T]) for side in (x, y)]
 
     def correlation(*sides: np.ndarray) -> ExampleSums:
         # Subtracting a number does not change the correlation: it makes the sums precise, and constants exact.
-        x, y = (np.zeros_like(side) if same else side - side.mean() for side, same in zip(sides, constant, strict=True))
-        return "pearson", np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1)
+        x, y = (np.where(same, 0.0, side - side.mean(0)) for side, same in zip(sides, constant, strict=True))
+        return "pearson", np.hstack([np.ones_like(x), x, y, x * x, y * y, x * y])
 
-    spearman = correlation(rankdata(x), rankdata(y))
-    return {"pearson": correlation(x, y), "spearman": spearman, "mse": mean_sums((x - y) ** 2)}
+    spearman = correlation(rankdata(x, axis=0), rankdata(y, axis=0))
+    return {"pearson": correlation(x, y), "spearman": spearman, "mse": mean_sums(((x - y) ** 2).mean(1))}
 
 
 def tag_sums(gold: list[list[str]], predicted: list[list[str]], form: TagForm | None) -> dict[str, ExampleSums]:
@@ -130,11 +133,12 @@ def _matthews(sums: Rows) -> np.ndarray:
 
 
 def _pearson(sums: Rows) -> np.ndarray:
-    n, x, y, xx, yy, xy = sums.T
+    """Mean correlation of the outputs."""
+    n, x, y, xx, yy, xy = np.moveaxis(sums.reshape(len(sums), 6, -1), 1, 0)
     # The spread of a sample of equal numbers is a rounding error of the sums.
     spreads = [np.where(a > 1e-12 * n * b, a, 0) for a, b in ((n * xx - x * x, xx), (n * yy - y * y, yy))]
     scale = np.sqrt(spreads[0] * spreads[1])
-    return np.where(scale > 0, (n * xy - x * y) / np.where(scale > 0, scale, 1), 0.0)
+    return np.where(scale > 0, (n * xy - x * y) / np.where(scale > 0, scale, 1), 0.0).mean(1)
 
 
 FORMULAS: dict[str, Callable[[Rows], np.ndarray]] = {

@@ -179,10 +179,8 @@ class MultiLabel(TaskDefaults):
         return np.log(odds_C * weight_array(self.class_weights, self.labels)).astype(np.float32)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        unknown = np.zeros(len(self.labels), np.float32)  # weighs nothing
-        rows = [unknown if sequence.target is None else sequence.target for sequence in sequences]
-        label_SC = np.stack(rows) * weight_array(self.class_weights, self.labels)
-        return Targets(index, label_SC, encoding.example_weights(sequences))
+        targets = encoding.row_targets(sequences, index, len(self.labels))
+        return replace(targets, label=targets.label * weight_array(self.class_weights, self.labels))
 
     def predicted(self, logits_C: np.ndarray) -> LabelSetPrediction:
         """Return the labels whose probability reaches their threshold."""

@@ -27,6 +27,13 @@ class NumberPrediction:
 
 
 @dataclass(frozen=True)
+class NumbersPrediction:
+    """Several predicted numbers by name, each in the units of its training labels."""
+
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
 class ChoicePrediction:
     """The index of the most probable ending, from 0, and the probability of every ending."""
 

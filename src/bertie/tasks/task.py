@@ -47,6 +47,7 @@ from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import read_predictions
+from bertie.tasks.scale import NumberScale
 from bertie.tokenizers.tokenizer import Tokenizer
 
 Unit = NewType("Unit", str)
@@ -84,6 +85,11 @@ class TaskDefaults(Protocol):
     """
 
     @property
+    def number_scale(self) -> NumberScale:
+        """The scale of the numbers that the head learns, if it learns them standardized."""
+        return NumberScale()
+
+    @property
     def added_tokens(self) -> tuple[str, ...]:
         """Tokens of its sequences that the vocabulary may lack, once `fit` has determined them. Fine-tuning adds them."""
         return ()
@@ -110,6 +116,10 @@ class TaskDefaults(Protocol):
 
     def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Any:  # noqa: ARG002
         """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""
+        return self
+
+    def without_scale(self) -> Any:
+        """Return the task for a head whose outputs are on the scale of the examples."""
         return self
 
     def with_aggregation(self: Any, strategy: Any) -> Any:  # noqa: ARG002

@@ -346,7 +346,9 @@ def test_similarity_adds_the_states_of_both_orders(start: Path) -> None:
         index, _ = head_index(data.task, sequences, "last")
         targets = {"regress": data.task.targets(batch, sequences, index)} | gpt.auxiliary_targets(SIMILAR, batch)
         losses = model(MicroBatch.of(batch, targets).tensors())
-        squared = sum((score - sequence.target) ** 2 for score, sequence in zip(scores, sequences, strict=True))
+        squared = sum(
+            (score - float(sequence.target[0])) ** 2 for score, sequence in zip(scores, sequences, strict=True)
+        )
     found = np.concatenate(outputs(model, data.task, sequences))
     np.testing.assert_allclose(found, torch.stack(scores).numpy(), atol=1e-6)
     assert losses["lm"].count == 4 * 6

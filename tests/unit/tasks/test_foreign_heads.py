@@ -17,7 +17,7 @@ CASES = [
     (ForeignHead("text", 1, (), "multi_label_classification"), MultiLabel(labels=("LABEL_0",))),
     (ForeignHead("text", 1, ("LABEL_0",), ""), Regress()),
     (ForeignHead("text", 1, (), "regression"), Regress()),
-    (ForeignHead("text", 3, (), "regression"), None),
+    (ForeignHead("text", 3, (), "regression"), Regress(labels=("LABEL_0", "LABEL_1", "LABEL_2"))),
     (ForeignHead("choice", 1, ("LABEL_0", "LABEL_1"), ""), Choose()),
     (ForeignHead("tokens", 2, ("O", "B-PER"), ""), Tag(labels=("O", "B-PER"))),
     (ForeignHead("start_end", 2, (), ""), Span()),

@@ -50,10 +50,13 @@ def binary_cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> L
     return Loss((loss_PC.mean(1) * targets.weight).sum(), targets.weight.sum(), hits)
 
 
-def squared_error(predicted_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:
-    """Return the weighted sum of squared errors. It has no hits (NaN). targets.label: float [P]."""
-    error_P = predicted_P1[:, 0].float() - targets.label
-    return Loss((error_P.square() * targets.weight).sum(), targets.weight.sum(), error_P.new_tensor(math.nan))
+def squared_error(predicted_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
+    """Return the weighted sum of squared errors, each the mean over the outputs. It has no hits (NaN).
+
+    targets.label: float [P, C], or [P] of one output.
+    """
+    error_P = (predicted_PC.float() - targets.label.view_as(predicted_PC)).square().mean(1)
+    return Loss((error_P * targets.weight).sum(), targets.weight.sum(), error_P.new_tensor(math.nan))
 
 
 def grouped_cross_entropy(logits_PK: Float[Tensor, "P K"], targets: Targets) -> Loss:

@@ -67,7 +67,8 @@ def _settings(predictor: Predictor) -> dict[str, Any]:
     how = predictor.text_embedding
     modules = [type(module).__name__ for module in how.modules]
     settings = asdict(replace(how, modules=(), prompts=dict(how.prompts), stated=False)) | {"modules": modules}
-    general = {"task": predictor.task, "heads": sorted(predictor.model.heads), "max_length": predictor.max_length}
+    task = predictor.task and predictor.task.without_scale()
+    general = {"task": task, "heads": sorted(predictor.model.heads), "max_length": predictor.max_length}
     return general | settings
 
 

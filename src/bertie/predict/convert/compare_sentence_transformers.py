@@ -15,7 +15,7 @@ from bertie.checkpoints.huggingface import own_features, transformers_heads
 from bertie.files.model_folder import ModelFolder
 from bertie.predict.convert.compare_transformers import ROLES, entries
 from bertie.predict.convert.compared_texts import ComparedTexts, sequences_of
-from bertie.predict.convert.comparison import Compared, OtherError, Probe, calling, not_done
+from bertie.predict.convert.comparison import Compared, OtherError, Probe, calling, not_done, standardized
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import head_outputs
 from bertie.tasks.predictions import prediction_to_json
@@ -110,10 +110,13 @@ def _scores(predictor: Predictor, model: Any, texts: ComparedTexts) -> Iterator[
         return list(map(np.atleast_1d, model.predict(pairs, activation_fn=activation, **ONE_BY_ONE)))
 
     outputs = head_outputs(predictor.model, predictor.task.kind, sequences_of(predictor, pairs))
-    yield Probe("scores without an activation", pairs, outputs, lambda: scores(torch.nn.Identity()))
+    why = standardized(predictor.folder)
+    yield Probe("scores without an activation", pairs, outputs, lambda: scores(torch.nn.Identity()), by_design=why)
     ours = list(map(prediction_to_json, predictor.predict(pairs)))
     if "score" in ours[0]:
         named = sentence_transformers_reader.score_activation(predictor.folder, 1)
-        why = "" if named else "no file names an activation: bertie gives the output itself, a CrossEncoder its sigmoid"
+        why = (
+            why if named else "no file names an activation: bertie gives the output itself, a CrossEncoder its sigmoid"
+        )
         results = [np.array([prediction["score"]]) for prediction in ours]
         yield Probe("scores of predict", pairs, results, lambda: scores(None), by_design=why)

@@ -19,7 +19,7 @@ from bertie.base.errors import UserError
 from bertie.checkpoints.huggingface import own_features, transformers_heads
 from bertie.model.head_facts import HeadShape, facts_of
 from bertie.predict.convert.compared_texts import LONG, ComparedTexts, sequences_of
-from bertie.predict.convert.comparison import Compared, OtherError, Probe, calling, not_done
+from bertie.predict.convert.comparison import Compared, OtherError, Probe, calling, not_done, standardized
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import head_outputs, token_vectors
 from bertie.tasks.predictions import prediction_to_json
@@ -249,7 +249,7 @@ def _head(predictor: Predictor, kind: str, other: Transformers, texts: ComparedT
     elif shape not in ("choice", "pair", "start_end"):
         inputs = _with_tokens(predictor, texts.plain) + texts.pairs * (shape == "text")
     ours = [head_outputs(predictor.model, kind, sequences_of(predictor, [text]))[0] for text in inputs]
-    yield Probe(what, inputs, ours, lambda: other.outputs(CLASSES[shape], inputs))
+    yield Probe(what, inputs, ours, lambda: other.outputs(CLASSES[shape], inputs), by_design=standardized(other.folder))
     compared = {"text": _classes, "tokens": _tags, "masked": _masks}.get(shape)
     # pipelines have the tokenizer's ids
     if compared and short and not predictor.tokenizer.adds_around and (predictor.task or shape == "masked"):
@@ -261,8 +261,8 @@ def _head(predictor: Predictor, kind: str, other: Transformers, texts: ComparedT
 
 def _classes(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe:
     ours = list(map(prediction_to_json, predictor.predict(texts)))
-    single = "probabilities" not in ours[0]
-    why = ""
+    single = "score" in ours[0]
+    why = standardized(other.folder)
     if single and other.load(CLASSES["text"]).config.problem_type != "regression":
         why = "one output: bertie gives it, or what the files of sentence-transformers say; the pipeline its sigmoid"
 
@@ -271,7 +271,8 @@ def _classes(predictor: Predictor, other: Transformers, texts: list[str]) -> Pro
         scores = [sorted((item["label"], item["score"]) for item in answer) for answer in answers]
         return [labels[0][1:] if single else labels for labels in scores]
 
-    results = [[item["score"]] if single else sorted(item["probabilities"].items()) for item in ours]
+    named = "scores" if "scores" in ours[0] else "probabilities"
+    results = [[item["score"]] if single else sorted(item[named].items()) for item in ours]
     return Probe('predictions of pipeline("text-classification")', texts, results, theirs, by_design=why)
 
 

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bertie.base import storage
 from bertie.base.console import plural
+from bertie.checkpoints.find import TASK_FILE
 from bertie.predict.engines.graph import quietly
 
 TOLERANCE = 1e-4
@@ -35,6 +38,13 @@ class Probe:
     """Largest difference that counts as equal, relative to the largest number. 0: the results must be equal."""
     by_design: str = ""
     """Why the programs may differ. Empty: they may not."""
+
+
+def standardized(folder: Path) -> str:
+    """Return why other libraries compute other numbers from a folder than bertie. Empty: they do not."""
+    path = folder / TASK_FILE
+    scaled = path.is_file() and storage.read_json(path).get("number_scale", {}).get("mean")
+    return "the folder of a run gives standardized numbers: `bertie convert` gives the user's scale" if scaled else ""
 
 
 @dataclass(frozen=True)

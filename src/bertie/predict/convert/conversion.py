@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from bertie.base import config as configuration
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.families import family_of
@@ -79,6 +80,7 @@ class Conversion:
         checkpoint = read_checkpoint(place, mapped=True)
         with no_weights():
             checkpoint, model = build(checkpoint)
+        checkpoint, model = _with_scale(checkpoint, model)
         if lost := sorted(checkpoint.heads - model.model.kinds):
             problem = f"holds a head ({', '.join(lost)}) for which bertie has no task"
             raise UserError(f"{checkpoint.where} {problem}, and the result would lack it: convert the encoder alone")
@@ -101,6 +103,16 @@ class Conversion:
         """Load the source, to compute with it."""
         return load(self.place, threads=torch.get_num_threads(), engine="plain")
 
+    def load_with_scale(self) -> Predictor:
+        """Load the source, to write its modules: its output layer has the scale of its numbers."""
+        predictor = self.load()
+        task: Any = predictor.task
+        if task is not None and task.number_scale.mean:
+            out: Any = predictor.model.heads[task.kind].out
+            out.weight.data, out.bias.data = task.number_scale.in_layer(out.weight.data, out.bias.data)
+            predictor = replace(predictor, task=task.without_scale())
+        return predictor
+
 
 def require_possible(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
     """Check a target and a precision. Raises UsageError if they do not go together, or a package is missing."""
@@ -114,6 +126,18 @@ def require_possible(to: ExportTarget, precision: ExportPrecision, data: str | P
         raise UsageError("int8 changes the accuracy: give --data FILE, such as the dev set, to measure by how much")
     if to not in LIBRARIES and (engine := choose.named(files.engine_name(to, precision))):
         engine.require()
+
+
+def _with_scale(checkpoint: Checkpoint, model: Predictor) -> tuple[Checkpoint, Predictor]:
+    """Return a checkpoint and its model with the scale of its numbers in the output layer, instead of in task.json."""
+    task: Any = model.task
+    if task is None or not task.number_scale.mean:
+        return checkpoint, model
+    names = [f"heads.{task.kind}.out.{part}" for part in ("weight", "bias")]
+    layer = task.number_scale.in_layer(*(checkpoint.weights[name] for name in names))
+    weights = checkpoint.weights | dict(zip(names, layer, strict=True))
+    content = checkpoint.task | {"number_scale": configuration.plain(task.without_scale())["number_scale"]}
+    return replace(checkpoint, weights=weights, task=content), replace(model, task=task.without_scale())
 
 
 def _require_outside(out: Path, *places: Path) -> None:

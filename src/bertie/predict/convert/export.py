@@ -23,7 +23,7 @@ from bertie.checkpoints.model_card import About, CardFacts, CardResults, metadat
 from bertie.checkpoints.sentence_transformers_format import MODULES
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.predict.convert import compare_bertie, export_checks, transformers_js, verify
-from bertie.predict.convert.comparison import Probe, run
+from bertie.predict.convert.comparison import Probe, run, standardized
 from bertie.predict.convert.conversion import Conversion, ExportPrecision, ExportTarget, require_possible
 from bertie.predict.convert.export_checks import Measurements, ModelResults
 from bertie.predict.convert.export_engines import write_engine
@@ -100,12 +100,12 @@ def convert(
 
 def _write(job: Conversion, folder: Path, card: CardFacts, started: float) -> Measurements:
     """Write the folder and compare it with its source. Return what was measured. started: the time of the call."""
-    predictor = None if job.to in ("hf", "sentence-transformers") else job.load()
+    predictor = None if job.to in ("hf", "sentence-transformers") else job.load_with_scale()
     _write_files(job, folder, predictor)
     job.checkpoint.weights.clear()
     exported = write_engine(job, folder, predictor)
     written, memory = time.monotonic(), runtime.peak_memory()
-    predictor = predictor or job.load()
+    predictor = job.load() if predictor is None or standardized(job.checkpoint.folder) else predictor
     before = export_checks.measure(predictor, job.checked, job.data)
     converted = cache(partial(_load, folder, exported))
     with console.silenced():  # of texts that are truncated on purpose

@@ -71,14 +71,15 @@ def _write_graph(job: Conversion, graph: Graph, exported: Exported) -> Exported:
         onnx.write(graph, path)
         differences = graph_differences(graph, onnx.OnnxSession(path).outputs, job.checked)
         if job.precision == "int8":
-            onnx.quantize(path, path)
+            onnx.quantize(path, path, graph.numbers)
     else:
         converted = openvino.convert(graph)
         openvino.save(converted, path)
         differences = graph_differences(graph, openvino.outputs(path), job.checked)
         if job.precision == "int8":
             console.info(f"quantizing with {console.plural(len(job.calibration), 'sequence')}, which takes minutes")
-            openvino.save(openvino.quantize(converted, [grid([sequence]) for sequence in job.calibration]), path)
+            grids = [grid([sequence]) for sequence in job.calibration]
+            openvino.save(openvino.quantize(converted, grids, graph.numbers), path)
     names = sorted(file.relative_to(exported.folder).as_posix() for file in path.parent.iterdir())
     return replace(exported, files=tuple(names), measured={"outputs": differences})
 

@@ -70,9 +70,9 @@ def write(
     exact, half, quantized = paths = [folder / name for name in FILES.values()]
     exact.parent.mkdir()
     onnx.write(graph, exact)
-    onnx.halve(exact, half)
+    onnx.halve(exact, half, graph.numbers)
     # Unsigned weights: sums of signed ones saturate on processors without VNNI, and any machine may run this.
-    onnx.quantize(exact, quantized, ("MatMul", "Gather"), signed=False)
+    onnx.quantize(exact, quantized, graph.numbers, ("MatMul", "Gather"), signed=False)
     for path in paths:
         storage.fsync(path)
     outputs = {

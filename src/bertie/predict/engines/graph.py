@@ -75,6 +75,13 @@ class Graph(nn.Module):
             names += ["start_logits", "end_logits"] if facts_of(head).shape == "start_end" else logits
         return names
 
+    @property
+    def numbers(self) -> list[str]:
+        """Names of the outputs in a user's units, such as 250,000, which half precision and int8 would round or lose."""
+        return (
+            self.outputs[1:] if any(facts_of(head).problem_type == "regression" for head in self.heads.values()) else []
+        )
+
     def forward(
         self,
         input_ids: Int[Tensor, "S L"],

@@ -60,27 +60,58 @@ def write(graph: Graph, path: Path) -> None:
     program.save(path, external_data=False)
 
 
-def quantize(path: Path, out: Path, operators: tuple[str, ...] = ("MatMul",), signed: bool = True) -> None:
+def quantize(
+    path: Path, out: Path, numbers: list[str], operators: tuple[str, ...] = ("MatMul",), signed: bool = True
+) -> None:
     """Write a copy of an ONNX file in which operators with weights are int8, with one scale per output of a product.
 
-    signed: whether the weights are. Sums of signed ones saturate on processors without int8 instructions.
+    Args:
+        path: The file.
+        out: The copy; it may replace the file.
+        numbers: Outputs that are computed in fp32 from the inputs of their layer: `Graph.numbers`.
+        operators: The operators.
+        signed: Whether the weights are. Sums of signed ones saturate on processors without int8 instructions.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
 
     weights = QuantType.QInt8 if signed else QuantType.QUInt8
     with quietly():
-        quantize_dynamic(path, out, op_types_to_quantize=list(operators), per_channel=True, weight_type=weights)
+        quantize_dynamic(
+            path,
+            out,
+            op_types_to_quantize=list(operators),
+            per_channel=True,
+            weight_type=weights,
+            nodes_to_exclude=_computing(path, numbers),
+        )
 
 
-def halve(path: Path, out: Path) -> None:
-    """Write a copy of an ONNX file that computes in fp16. Its outputs remain fp32."""
+def _computing(path: Path, outputs: list[str]) -> list[str]:
+    """Return the names of the nodes that compute outputs of an ONNX file, also once its quantizer has split them."""
+    import onnx  # pyright: ignore[reportMissingImports]
+
+    nodes = onnx.load(path).graph.node if outputs else ()
+    return [node.name + end for node in nodes for end in ("", "_MatMul") if not {*outputs}.isdisjoint(node.output)]
+
+
+def halve(path: Path, out: Path, numbers: list[str]) -> None:
+    """Write a copy of an ONNX file that computes in fp16. Its outputs remain fp32. numbers: as for `quantize`."""
     import onnx  # pyright: ignore[reportMissingImports]
     from onnxruntime.transformers.float16 import (  # pyright: ignore[reportMissingImports]
         convert_float_to_float16,
     )
 
     with quietly():
-        onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), out)
+        kept = _computing(path, numbers)
+        model = convert_float_to_float16(onnx.load(path), keep_io_types=True, node_block_list=kept)
+    made = {name: node for node in model.graph.node for name in node.output}
+    for output in numbers:  # which the library casts to fp16 and back
+        node = made[output]
+        while node.op_type == "Cast":
+            model.graph.node.remove(node)
+            node = made[node.input[0]]
+        node.output[0] = output
+    onnx.save(model, out)
 
 
 def _name_dimensions(model: Any) -> None:

@@ -53,8 +53,11 @@ def convert(graph: Graph) -> Any:
     return model
 
 
-def quantize(model: Any, grids: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Any:
-    """Quantize weights and the inputs of matrix products to int8, with ranges measured on some grids."""
+def quantize(model: Any, grids: list[tuple[np.ndarray, np.ndarray, np.ndarray]], numbers: list[str]) -> Any:
+    """Quantize weights and the inputs of matrix products to int8, with ranges measured on some grids.
+
+    numbers: outputs that are computed in fp32 from the inputs of their layer: `Graph.numbers`.
+    """
     cpu.require_packages("openvino-int8", "openvino", "nncf")
     _core()  # before NNCF's own
     with quietly():
@@ -63,7 +66,11 @@ def quantize(model: Any, grids: list[tuple[np.ndarray, np.ndarray, np.ndarray]])
         names = [next(iter(port.get_names())) for port in model.inputs]
         named = [dict(zip(INPUTS, grid, strict=True)) for grid in grids]
         data = nncf.Dataset([{name: arrays[name] for name in names} for arrays in named])
-        return nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(grids))
+        adds = [port.get_node().input_value(0).get_node() for port in model.outputs if port.get_any_name() in numbers]
+        kept = nncf.IgnoredScope([node.input_value(0).get_node().get_friendly_name() for node in adds])
+        return nncf.quantize(
+            model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(grids), ignored_scope=kept
+        )
 
 
 def save(model: Any, path: Path) -> None:

@@ -85,8 +85,13 @@ const regressTask = {
       fields,
       controls,
       body: () => ({ inputs: [input()] }),
-      show: ({ predictions: [{ score }] }) => [html("p", { class: "answer number" }, decimal(score, 3))],
-      said: ({ predictions: [{ score }] }) => `predicted number ${decimal(score, 3)}`,
+      show: ({ predictions: [{ score, scores }] }) =>
+        scores ? [table(["", "number"], Object.entries(scores).map(([name, value]) => [name, decimal(value, 3)]), "Predicted numbers")]
+               : [html("p", { class: "answer number" }, decimal(score, 3))],
+      said: ({ predictions: [{ score, scores }] }) => {
+        const numbers = Object.entries(scores ?? { "predicted number": score });
+        return numbers.map(([name, value]) => `${name} ${decimal(value, 3)}`).join(", ");
+      },
     };
   },
 };
