@@ -36,9 +36,9 @@ class Args:
     """File with examples, of any size, in a format that `bertie finetune` reads; labels are not needed. -: stdin, one
     text per line; -.jsonl, -.csv or -.tsv: rows from stdin."""
     aggregation_strategy: Strategy | None = None
-    """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. first (default):
-    the first subword of a word gives its tag, as in training. average, max: all its subwords do. simple: subwords are
-    tagged and joined. none: every subword by itself."""
+    """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. words (default):
+    the first subword of a word gives its tag, as in training. first, average, max: the first or all subwords of the
+    pipeline's words do. simple: subwords are tagged and joined. none: every subword by itself."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
     how: Flat[ModelOptions] = ModelOptions()

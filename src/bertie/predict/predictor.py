@@ -305,12 +305,12 @@ class Predictor:
         Args:
             inputs: Texts, pairs of texts, lists of words, lists of a context and its endings, or dicts with the columns of
                 the training data; also a frame of pandas or polars, a dataset, or a dict of columns.
-            aggregation_strategy: Of a tagger: how predictions for subwords become entities: "first", as it was trained,
-                "average", "max", "simple" or "none", as in transformers' pipeline. None: "first".
+            aggregation_strategy: Of a tagger: how predictions for subwords become entities: "words", as it was trained, or
+                "first", "average", "max", "simple" or "none", as in transformers' pipeline. None: "words".
 
         Returns:
-            One prediction per input, in order: `ClassPrediction`, `NumberPrediction`, `ChoicePrediction`,
-            `SpanPrediction`, `TagPrediction` or `SimilarityPrediction`, by the kind of the task.
+            One prediction per input, in order: `ClassPrediction`, `NumberPrediction`, `NumbersPrediction`,
+            `ChoicePrediction`, `SpanPrediction`, `TagPrediction` or `SimilarityPrediction`, by the kind of the task.
 
         Raises:
             UsageError: An input, or the strategy, does not fit the task.

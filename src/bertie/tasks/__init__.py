@@ -9,7 +9,8 @@ supports them:
 - `scale.py` has the scale of the numbers that a head learns.
 - `classes.py` has what tasks with one class per example share.
 - `class_weights.py` has the weights of classes in the loss.
-- `tag_schemes.py` finds how tags mark entities; `aggregation.py` turns predictions for subwords into tags and entities.
+- `tag_schemes.py` finds how tags mark entities; `tag_tokens.py` has the tokens of words, and `aggregation.py` turns predictions
+  for them into tags and entities.
 - `predictions.py` holds the prediction types. `scoring.py` reads predictions from files and scores them without a model.
   `example_sums.py` has the scores as formulas of sums over examples; `metrics.py`, `label_sets.py`, `entities.py`,
   `relation_metrics.py` and `squad_metrics.py` count for it, or score by themselves. `relevance.py` says how relevant texts are

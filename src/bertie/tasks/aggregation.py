@@ -2,11 +2,14 @@
 
 | strategy | what the head reads | tag of a word | entities |
 |---|---|---|---|
-| first | the first subword of each word, as in training | that of its first subword | of the tags of words |
-| average | all subwords | of the mean of their probabilities | of the tags of words |
-| max | all subwords | of the subword with the highest probability | of the tags of words |
+| words | the first subword of each word, as in training | that of its first subword | of the tags of words |
+| first | all subwords, if the pipeline has other words | that of its first subword | of the pipeline's words |
+| average | all subwords | of the mean of their probabilities | of the pipeline's words |
+| max | all subwords | of the subword with the highest probability | of the pipeline's words |
 | simple | all subwords | that of its first subword | of the tags of subwords |
 | none | all subwords | that of its first subword | each subword with a tag, under its tag |
+
+The pipeline's words are those of the tokenizer if it marks subwords (##), and what stands between blanks if it does not.
 
     C  labels
     W  tokens that the head reads in a sequence; in an example: in all its windows
@@ -14,9 +17,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Many
-from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +27,11 @@ from bertie.base import config as configuration
 from bertie.base.contracts import Sequence
 from bertie.examples.tag_form import TagForm
 from bertie.examples.tagged import TaggedSentence
-from bertie.tasks import word_alignment
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entities
 from bertie.tasks.predictions import Entity, TagPrediction
+from bertie.tasks.tag_tokens import Strategy, WordTokens, continued
 from bertie.tasks.task import Task
-from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.tokenizers.truncation import TokenizedText
-
-Strategy = Literal["first", "none", "simple", "average", "max"]
 
 
 def with_aggregation(task: Task, strategy: Strategy | None) -> Task:
@@ -45,60 +44,6 @@ def with_aggregation(task: Task, strategy: Strategy | None) -> Task:
         return task
     configuration.build(Strategy, strategy, "aggregation_strategy")
     return task.with_aggregation(strategy)
-
-
-class WordTargets(NamedTuple):
-    """The tokens that one sequence predicts tags for. A token in two windows is predicted in one of them."""
-
-    positions: np.ndarray
-    """int64 [W]: their positions in the sequence."""
-    numbers: np.ndarray
-    """int [W]: the indices of their words in the sentence."""
-    tags: np.ndarray
-    """int64 [W]: indices of the gold tags; −1 where unknown, and for all subwords but the first of a word."""
-    places: np.ndarray | None = None
-    """int32 [W, 2]: first and last character (exclusive) of each token in the text, if the strategy needs them."""
-
-
-def read_tokens(
-    strategy: Strategy, windows: list[Sequence], pieces: TokenizedText, words: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the tokens that the head reads in each window: their positions, and the indices of their words."""
-    assert pieces.offsets is not None
-    starts = np.searchsorted(pieces.offsets[:, 0], np.arange(words))
-    read, tokens = [], []
-    for window in windows:
-        assert window.offsets is not None
-        order = window.offsets[:, 1]
-        positions = np.flatnonzero(order == 1 if strategy == "first" else order)
-        numbers = window.offsets[positions, 0]
-        read.append((positions, numbers))
-        tokens.append((positions, starts[numbers] + order[positions] - 1))
-    best = word_alignment.most_context(windows, tokens, len(pieces.ids))
-    chosen = [best[numbers] == part for part, (_, numbers) in enumerate(tokens)]
-    return [(positions[kept], numbers[kept]) for (positions, numbers), kept in zip(read, chosen, strict=True)]
-
-
-def with_places(
-    strategy: Strategy, tokenizer: Tokenizer, sequences: list[Sequence], examples: list[TaggedSentence]
-) -> list[Sequence]:
-    """Return the sequences with the characters of their tokens in the targets, if the strategy needs them."""
-    if strategy not in ("none", "simple"):
-        return sequences
-    encoded = word_alignment.piece_places(tokenizer, [example.words for example in examples])
-    placed = []
-    for sequence in sequences:
-        target, example = sequence.target, examples[sequence.example]
-        assert sequence.offsets is not None
-        _, offsets = example.characters()
-        order = sequence.offsets[target.positions, 1].tolist()
-        within = encoded[sequence.example]
-        places = [
-            [offsets[word][0] + place for place in within[word][number - 1]]
-            for word, number in zip(target.numbers.tolist(), order, strict=True)
-        ]
-        placed.append(replace(sequence, target=target._replace(places=np.array(places, np.int32).reshape(-1, 2))))
-    return placed
 
 
 def aggregate(
@@ -119,63 +64,67 @@ def aggregate(
         windows: The outputs of each window, float32 [W, C], and its sequence, with `WordTargets`.
         example: The example.
     """
-    size = len(example.words)
-    prediction = TagPrediction(list(example.words), [default] * size, [0.0] * size)
     text, places = example.characters()
-    rows = [softmax(logits) for logits, _ in windows]
+    words, tags, shares = list(example.words), [default] * len(example.words), [0.0] * len(example.words)
+    if not any(len(logits) for logits, _ in windows):
+        return TagPrediction(words, tags, shares, None if form is None and strategy != "none" else [])
     targets = [sequence.target for _, sequence in windows]
-    numbers = np.concatenate([np.zeros(0, np.int64), *(target.numbers for target in targets)])
-    probabilities_WC = np.concatenate([np.zeros((0, len(labels))), *rows])
-    order = _order(windows)  # windows overlap
-    numbers, probabilities_WC = numbers[order], probabilities_WC[order]
-    of_words, words = _of_words(strategy, numbers, probabilities_WC)
-    for word, best, row in zip(words.tolist(), of_words.argmax(1).tolist(), of_words, strict=True):
-        prediction.tags[word], prediction.probabilities[word] = labels[best], float(row[best])
-    if strategy not in ("none", "simple"):
-        found = None if form is None else _entities(prediction.tags, prediction.probabilities, places, form, text)
-        return replace(prediction, entities=found)
-    characters = np.concatenate([np.zeros((0, 2), np.int32), *(target.places for target in targets)])[order]
-    tags = [labels[best] for best in probabilities_WC.argmax(1)]
-    highest = probabilities_WC.max(1).tolist() if tags else []
+    order = np.argsort(np.concatenate([target.numbers for target in targets]))  # windows overlap
+    p_WC = np.concatenate([softmax(logits) for logits, _ in windows])[order]
+    columns: Any = (
+        np.concatenate(column)[order] for column in zip(*(target.tokens[:5] for target in targets), strict=True)
+    )
+    tokens = WordTokens(*columns, covered=targets[0].tokens.covered)
+    every = np.ones(len(order), bool) if strategy in ("average", "max") else tokens.first
+    for word, _, _, best, share in _units(strategy, tokens.words[every], p_WC[every]):
+        tags[word], shares[word] = labels[best], share
+    for word in tokens.covered:
+        tags[word], shares[word] = continued(form, tags[word - 1], labels), shares[word - 1]
+    if strategy in ("none", "simple"):
+        spans = [(a, b, labels[best], share) for (a, b), best, share in _tokens(tokens.places, p_WC)]
+    elif strategy == "words" or np.array_equal(tokens.groups, tokens.words):
+        spans = [(*place, tag, share) for place, tag, share in zip(places, tags, shares, strict=True)]
+    else:
+        ends = tokens.places.tolist()
+        units = _units(strategy, tokens.groups, p_WC)
+        spans = [(ends[a][0], ends[b][1], labels[best], share) for _, a, b, best, share in units]
     if strategy == "none":
-        marked = zip(characters.tolist(), tags, highest, strict=True)
         outside = form.outside if form else "O"
-        single = [Entity(text[a:b], a, b, tag, share) for (a, b), tag, share in marked if tag != outside]
-        return replace(prediction, entities=single)
-    assert form is not None
-    spans = [(int(first), int(last)) for first, last in characters]
-    return replace(prediction, entities=_entities(tags, highest, spans, form, text))
+        found = [Entity(text[a:b], a, b, tag, share) for a, b, tag, share in spans if tag != outside]
+    else:
+        found = None if form is None else _entities(spans, form, text)
+    return TagPrediction(words, tags, shares, found)
 
 
-def _order(windows: list[tuple[np.ndarray, Sequence]]) -> np.ndarray:
-    """Return the order of the text of the tokens that several windows read: int64 [W]."""
-    keys = [np.zeros((0, 2), np.int32)]
-    for _, sequence in windows:
-        assert sequence.offsets is not None
-        keys.append(sequence.offsets[sequence.target.positions])
-    words, pieces = np.concatenate(keys).T
-    return np.lexsort((pieces, words))
+def _tokens(places: np.ndarray, p_WC: np.ndarray) -> Iterator[tuple[tuple[int, int], int, float]]:
+    """Yield the place of each token, its best label and the probability of that."""
+    return zip(map(tuple, places.tolist()), p_WC.argmax(1).tolist(), p_WC.max(1).tolist(), strict=True)
 
 
-def _of_words(strategy: Strategy, numbers: np.ndarray, probabilities_WC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probabilities that decide about each word that was read, and the indices of these words."""
-    if strategy == "first":
-        return probabilities_WC, numbers
-    words, starts, counts = np.unique(numbers, return_index=True, return_counts=True)
-    if strategy == "average" and len(words):
-        return np.add.reduceat(probabilities_WC, starts, axis=0) / counts[:, None], words
-    if strategy == "max" and len(words):
-        highest = probabilities_WC.max(1)
-        best = [a + int(highest[a : a + n].argmax()) for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
-        return probabilities_WC[best], words
-    return probabilities_WC[starts], words
+def _units(strategy: Strategy, numbers: np.ndarray, p_WC: np.ndarray) -> Iterator[tuple[int, int, int, int, float]]:
+    """Yield each word: its number, its first and its last token, its label and the probability of that.
+
+    numbers: int [W], the word of each token, ascending.
+    """
+    if not len(numbers):
+        return
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    lasts = np.append(starts[1:], len(numbers)) - 1
+    rows = p_WC[starts]
+    if strategy == "average":
+        rows = np.add.reduceat(p_WC, starts, axis=0) / (lasts - starts + 1)[:, None]
+    elif strategy == "max":
+        highest = p_WC.max(1)
+        rows = p_WC[[a + int(highest[a : b + 1].argmax()) for a, b in zip(starts, lasts, strict=True)]]
+    columns = (numbers[starts], starts, lasts, rows.argmax(1), rows.max(1))
+    yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _entities(
-    tags: list[str], probabilities: list[float], places: Many[tuple[int, int]], form: TagForm, text: str
-) -> list[Entity]:
+def _entities(spans: Many[tuple[int, int, str, float]], form: TagForm, text: str) -> list[Entity]:
+    """Return the entities of words or tokens: their first and last character (exclusive), tags and probabilities."""
     result = []
-    for kind, first, last in entities(tags, form):
-        start, end = places[first][0], places[last - 1][1]
-        result.append(Entity(text[start:end], start, end, kind, float(np.mean(probabilities[first:last]))))
+    for kind, first, last in entities([tag for _, _, tag, _ in spans], form):
+        start, end = spans[first][0], spans[last - 1][1]
+        share = float(np.mean([share for *_, share in spans[first:last]]))
+        result.append(Entity(text[start:end], start, end, kind, share))
     return result

@@ -30,8 +30,7 @@ from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import TokenHead
-from bertie.tasks import aggregation, text_options, word_alignment
-from bertie.tasks.aggregation import Strategy, WordTargets
+from bertie.tasks import aggregation, tag_tokens, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.encoding import by_example
 from bertie.tasks.entities import entity_counts
@@ -43,9 +42,10 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import answer_of, read_predictions
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
+from bertie.tasks.tag_tokens import Strategy, WordTargets, WordTokens, continued
 from bertie.tasks.task import SEQUENCE, TaskDefaults, count_labels, require_distinct
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.tokenizers.truncation import Truncation, to_sequences
+from bertie.tokenizers.truncation import Truncation
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,10 @@ class Tag(TaskDefaults):
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
     data_format: NoFlag[DataFormat] = DataFormat()
     """How the training file is read, for other files that are ambiguous."""
-    aggregation_strategy: NoFlag[Strategy] = "first"
+    aggregation_strategy: NoFlag[Strategy] = "words"
     """How predictions for subwords become entities: see `aggregation`."""
+    in_place: NoFlag[bool] = False
+    """Whether raw texts are read as they stand: see `tag_tokens`. Runs of before put a blank before each word."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -115,12 +117,13 @@ class Tag(TaskDefaults):
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
-        return cls(labels=head.labels) if head.shape == "tokens" else None
+        return cls(labels=head.labels, in_place=True) if head.shape == "tokens" else None
 
     def as_trained(self, trained: Tag) -> Tag:
         """Return the task with the scheme of the trained one, unless it names one, and how that read labels and comments."""
         scheme = self.scheme or trained.scheme
-        return replace(self, scheme=scheme, sorted_labels=trained.sorted_labels, data_format=trained.data_format)
+        how = {"in_place": trained.in_place, "aggregation_strategy": trained.aggregation_strategy}
+        return replace(self, scheme=scheme, sorted_labels=trained.sorted_labels, data_format=trained.data_format, **how)
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.
@@ -158,7 +161,8 @@ class Tag(TaskDefaults):
         weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
         form = find_form(tag_counts, self.scheme, self.labels)
         scheme: Scheme = form.scheme if form else "none"
-        return replace(self, labels=labels, class_weights=weights, scheme=scheme, sorted_labels=not self.labels)
+        form_facts = {"scheme": scheme, "sorted_labels": not self.labels, "in_place": True}
+        return replace(self, labels=labels, class_weights=weights, **form_facts)
 
     def validate(self, examples: list[TaggedSentence]) -> None:
         """Check that every sentence has tags. Warns of words with an unknown gold tag: they always count as errors.
@@ -187,25 +191,38 @@ class Tag(TaskDefaults):
         console.warn(f"tags that do not occur in the training examples count as errors: {found}")
 
     def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode the sentences. `Sequence.offsets` holds word indices instead of characters (see `word_alignment`).
+        """Encode the sentences. `Sequence.offsets` holds the numbers of tokens instead of characters (see `tag_tokens`).
 
         The target names the tokens that the sequence predicts tags for: the first subword of each word, or all subwords if
-        the `aggregation_strategy` needs them. A token in several windows is predicted in the one with the most context on
-        both sides of it.
+        the `aggregation_strategy` needs them.
         """
         label_index = {label: i for i, label in enumerate(self.labels)}
-        tokenized = word_alignment.tokenize_words(tokenizer, [example.words for example in examples])
+        strategy, lengths = self.aggregation_strategy, (max_length, self.truncation, self.doc_stride)
+        tokenized = tag_tokens.tokenize(tokenizer, examples, strategy, self.in_place)
+        self._report_straddling(examples, tokenized)
         sequences = []
-        for i, (example, pieces) in enumerate(zip(examples, tokenized, strict=True)):
+        for i, (example, tokens) in enumerate(zip(examples, tokenized, strict=True)):
             tags = np.array([label_index.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
-            windows = to_sequences(tokenizer, [pieces], max_length, self.truncation, self.doc_stride)
-            read = aggregation.read_tokens(self.aggregation_strategy, windows, pieces, len(example.words))
-            for window, (positions, numbers) in zip(windows, read, strict=True):
-                assert window.offsets is not None
-                is_first = window.offsets[positions, 1] == 1
-                target = WordTargets(positions, numbers, np.where(is_first, tags[numbers], -1))
+            for window, positions, index in tag_tokens.windows_of(tokenizer, tokens, strategy, *lengths):
+                read = tokens.take(index)
+                target = WordTargets(positions, np.where(read.first, tags[read.words], -1), index, read)
                 sequences.append(replace(window, example=i, target=target, weight=1.0))
-        return aggregation.with_places(self.aggregation_strategy, tokenizer, sequences, examples)
+        return sequences
+
+    def _report_straddling(self, examples: list[TaggedSentence], tokenized: list[WordTokens]) -> None:
+        """Say how many tokens have words with tags that one token cannot give."""
+        places = [
+            example.place(first)
+            for example, tokens in zip(examples, tokenized, strict=True)
+            for first, last in tokens.shared
+            if (tags := example.tags)
+            and any(tags[i + 1] != continued(self.form, tags[i], self.labels) for i in range(first, last))
+        ]
+        if places:
+            count = f"{len(places):,}, the first in {places[0]}"
+            console.warn(
+                f"tokens that straddle the end of a span: {count}; a token has one tag, that of its first word"
+            )
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return [sequence for sequence in sequences if (sequence.target.tags >= 0).any()]

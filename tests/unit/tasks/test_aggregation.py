@@ -133,7 +133,7 @@ def with_outputs(task: Tag, examples: list[TaggedSentence], max_length: int) -> 
     index = {label: number for number, label in enumerate(LABELS)}
     outputs = [
         np.eye(len(LABELS), dtype=np.float32)[
-            [index[(examples[each.example].tags or ())[w]] for w in each.target.numbers]
+            [index[(examples[each.example].tags or ())[w]] for w in each.target.tokens.words]
         ]
         * 9
         for each in sequences

@@ -19,7 +19,7 @@ CASES = [
     (ForeignHead("text", 1, (), "regression"), Regress()),
     (ForeignHead("text", 3, (), "regression"), Regress(labels=("LABEL_0", "LABEL_1", "LABEL_2"))),
     (ForeignHead("choice", 1, ("LABEL_0", "LABEL_1"), ""), Choose()),
-    (ForeignHead("tokens", 2, ("O", "B-PER"), ""), Tag(labels=("O", "B-PER"))),
+    (ForeignHead("tokens", 2, ("O", "B-PER"), ""), Tag(labels=("O", "B-PER"), in_place=True)),
     (ForeignHead("start_end", 2, (), ""), Span()),
     (ForeignHead("start_end", 5, (), ""), None),
 ]

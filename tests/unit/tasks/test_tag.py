@@ -37,7 +37,7 @@ def test_every_word_is_predicted_in_exactly_one_window(shared_data: Path, uncase
     seen: dict[int, list[int]] = {}
     for window in windows:
         assert len(window) <= 13
-        seen.setdefault(window.example, []).extend(window.target.numbers.tolist())
+        seen.setdefault(window.example, []).extend(window.target.tokens.words.tolist())
     assert [sorted(seen[i]) for i in range(len(sentences))] == [list(range(len(s.words))) for s in sentences]
 
 

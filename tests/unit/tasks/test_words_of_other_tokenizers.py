@@ -91,7 +91,7 @@ def test_tags_belong_to_the_words_if_the_sequence_begins_with_text(xlnet: Tokeni
     [window] = Tag(labels=("A", "B")).encode([SENTENCE], xlnet, WINDOW)
     assert xlnet.tokens(window.input_ids) == ["▁the", "▁cat", "s", "▁sat", "<sep>", "<cls>"]
     assert window.target.positions.tolist() == [0, 1, 3]
-    assert window.target.numbers.tolist() == [0, 1, 2]
+    assert window.target.tokens.words.tolist() == [0, 1, 2]
     assert window.target.tags.tolist() == [0, 1, 0]
     [sequence] = encode_words(xlnet, [SENTENCE.words], WINDOW).sequences
     assert words_of(sequence).tolist() == [0, 1, 1, 2, -1, -1]

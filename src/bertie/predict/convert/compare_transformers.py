@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
+from dataclasses import asdict
 from functools import cache, partial
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from bertie.predict.convert.comparison import Compared, OtherError, Probe, calli
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import head_outputs, token_vectors
 from bertie.tasks.predictions import prediction_to_json
+from bertie.tasks.tag_tokens import Strategy
 from bertie.tokenizers.folder import FILES
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -157,10 +159,11 @@ class Transformers:
         return [run(text, **options) for text in inputs]
 
     def tags(self, sentences: Many[list[str]]) -> list[list[str]]:
-        """Return the tag of each word: the one of its first token."""
+        """Return the tag of each word: the one of its first token. In byte-level BPE, a blank is before each word."""
         model, tags = self.load(CLASSES["tokens"]), []
+        blank = " " * (self.predictor.tokenizer.backend.word_mark == "Ġ")
         for words in sentences:
-            inputs = self.tokenizer(words, is_split_into_words=True, return_tensors="pt")
+            inputs = self.tokenizer([blank + word for word in words], is_split_into_words=True, return_tensors="pt")
             with torch.inference_mode():
                 labels = [model.config.id2label[i] for i in model(**inputs).logits[0].argmax(-1).tolist()]
             first = {word: place for place, word in reversed(list(enumerate(inputs.word_ids()))) if word is not None}
@@ -254,12 +257,12 @@ def _head(predictor: Predictor, kind: str, other: Transformers, texts: ComparedT
     # pipelines have the tokenizer's ids
     if compared and short and not predictor.tokenizer.adds_around and (predictor.task or shape == "masked"):
         try:
-            yield compared(predictor, other, short)
+            yield from compared(predictor, other, short)
         except (UserError, OtherError) as error:  # a task that reads no plain texts is no fault
             yield not_done("predictions", str(error), judged=isinstance(error, OtherError))
 
 
-def _classes(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe:
+def _classes(predictor: Predictor, other: Transformers, texts: list[str]) -> Iterator[Probe]:
     ours = list(map(prediction_to_json, predictor.predict(texts)))
     single = "score" in ours[0]
     why = standardized(other.folder)
@@ -273,21 +276,44 @@ def _classes(predictor: Predictor, other: Transformers, texts: list[str]) -> Pro
 
     named = "scores" if "scores" in ours[0] else "probabilities"
     results = [[item["score"]] if single else sorted(item[named].items()) for item in ours]
-    return Probe('predictions of pipeline("text-classification")', texts, results, theirs, by_design=why)
+    yield Probe('predictions of pipeline("text-classification")', texts, results, theirs, by_design=why)
 
 
-def _tags(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe:
+def _tags(predictor: Predictor, other: Transformers, texts: list[str]) -> Iterator[Probe]:
     sentences = [text.split() for text in texts]
     tags = [prediction.tags for prediction in predictor.predict(sentences)]
-    return Probe("tags of words", sentences, tags, lambda: other.tags(sentences), 0.0)
+    yield Probe("tags of words", sentences, tags, lambda: other.tags(sentences), 0.0)
+    form, task = getattr(predictor.task, "form", None), cast(Any, predictor.task)
+    why = "" if form and form.scheme == "bio" else "the pipeline knows the scheme bio only"
+    why = why if task.in_place else "a run of before: it reads the words of a text one by one"
+    for strategy in get_args(Strategy)[1:] if form else ("none",):
+        ours = [
+            _entities(text, found.entities)
+            for text, found in zip(texts, predictor.predict(texts, strategy), strict=True)
+        ]
+
+        def theirs(strategy: str = strategy) -> list[Any]:
+            answers = other.pipeline("token-classification", "tokens", texts, aggregation_strategy=strategy)
+            return [_entities(text, answer) for text, answer in zip(texts, answers, strict=True)]
+
+        yield Probe(f"entities of pipeline, aggregation_strategy={strategy}", texts, ours, theirs, 0.0, why)
 
 
-def _masks(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe | Compared:
+def _entities(text: str, found: Many[Any]) -> list[list[Any]]:
+    """Return the entities of bertie or of the pipeline: their places, without white space around them, and their kinds."""
+    rows = [each if isinstance(each, dict) else {"entity": each.label, **asdict(each)} for each in found]
+    places = _places(text, [(row["start"], row["end"]) for row in rows])
+    return [[*place, row.get("entity_group") or row["entity"]] for place, row in zip(places, rows, strict=True)]
+
+
+def _masks(predictor: Predictor, other: Transformers, texts: list[str]) -> Iterator[Probe | Compared]:
     name, tokenizer = 'pipeline("fill-mask")', predictor.tokenizer
     if other.tokenizer.mask_token is None:
-        return not_done(name, "no file names the mask token, and transformers needs it", judged=False)
+        yield not_done(name, "no file names the mask token, and transformers needs it", judged=False)
+        return
     if other.tokenizer.split_special_tokens:
-        return not_done(name, "split_special_tokens: a mask in a text is text in transformers", judged=False)
+        yield not_done(name, "split_special_tokens: a mask in a text is text in transformers", judged=False)
+        return
     mask = tokenizer.vocabulary[tokenizer.mask_id]
     inputs = [" ".join([*text.split()[:3], mask, *text.split()[4:]]) for text in texts[:MASKED]]
     with calling():
@@ -298,4 +324,4 @@ def _masks(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe
         filled = {guess.token: guess.probability for guess in predictor.fill_mask(text, FILLED)[-1]}
         ours.append(np.array([filled.get(tokenizer.vocabulary[guess["token"]], 0.0) for guess in best]))
         theirs.append(np.array([guess["score"] for guess in best]))
-    return Probe(f"masked tokens of {name}", inputs, ours, lambda: theirs)
+    yield Probe(f"masked tokens of {name}", inputs, ours, lambda: theirs)

@@ -102,7 +102,7 @@ class PredictRequest(Request, kw_only=True):
     """Texts, pairs of texts, lists of words, lists of a context and its endings, or objects with the columns of the
     training data, as the task of the model needs them. Labels are not needed, and not read."""
     aggregation_strategy: Strategy | None = None
-    """Of a tagger: how predictions for subwords become entities, as in transformers' pipeline. Without it: first, as the model
+    """Of a tagger: how predictions for subwords become entities, as in transformers' pipeline. Without it: words, as the model
     was trained."""
 
 
