@@ -101,11 +101,13 @@ def test_losses_of_regress(two_layers: Path, shared_data: Path, tokenizer: Any) 
     data = list(islice(Regress().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"), 200))
     losses, start = ours(Regress(), data, two_layers)
     model = peer("AutoModelForSequenceClassification", two_layers, start, num_labels=1, problem_type="regression")
+    numbers = torch.tensor([float(example.label) for example in data], dtype=torch.float64)
+    standardized = ((numbers - numbers.mean()) / numbers.std(correction=0)).float()
 
     def loss_of(chosen: list[int]) -> Tensor:
         texts = [data[i].text for i in chosen], [data[i].text_pair for i in chosen]
         inputs = tokenizer(*texts, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
-        return model(**inputs, labels=torch.tensor([float(data[i].label) for i in chosen])).loss
+        return model(**inputs, labels=standardized[chosen]).loss
 
     require_equal(losses, theirs(model, len(data), loss_of))
 

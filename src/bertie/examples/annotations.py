@@ -1,7 +1,7 @@
 """Annotated spans of texts as tags of words: rows of doccano, Prodigy and others, Label Studio's tasks, brat's files.
 
-A span is the characters from its start to its end (exclusive), counted as Unicode's code points. `words.split_words` finds the
-words of a text; Prodigy's rows bring their own. A span covers whole words. Spaces, and characters without width,
+A span is the characters from its start to its end (exclusive), counted as Unicode's code points. `words` finds the words of a
+text; Prodigy's rows bring their own. A span covers whole words. Spaces, and characters without width,
 at its ends do not count.
 """
 
@@ -16,7 +16,7 @@ from bertie.base.errors import UserError, shorten
 from bertie.examples.rows import parse_label, parse_position, require_string
 from bertie.examples.tag_form import ENTITY, TagForm
 from bertie.examples.tagged import TaggedSentence
-from bertie.examples.words import TextRange, split_words
+from bertie.examples.words import BY_CHARACTERS, TextRange
 
 _STARTS = ("start", "start_offset")
 _ENDS = ("end", "end_offset")
@@ -78,13 +78,13 @@ def parse_span(value: Any, where: str) -> LabeledSpan:
 
 
 def from_spans(
-    text: str, words: Many[TextRange] | None, spans: list[LabeledSpan], form: TagForm, source: str
+    text: str, places: Many[TextRange], spans: list[LabeledSpan], form: TagForm, source: str
 ) -> TaggedSentence:
     """Return the words of a text with the tags of its spans.
 
     Args:
         text: The text.
-        words: The places of its words; None: as `split_words` finds them.
+        places: The places of its words.
         spans: The annotated spans, in any order.
         form: How tags mark entities.
         source: The file and line, for messages.
@@ -92,7 +92,7 @@ def from_spans(
     Raises:
         UserError: A span is not in the text, has another text than annotated, overlaps with another one, or cuts a word.
     """
-    places = tuple(split_words(text) if words is None else words)
+    places = tuple(places)
     placed = sorted({span[:3]: span for span in _placed(text, spans)}.values())  # some tools repeat a span
     for span in placed:
         if span.label in ("O", form.outside):
@@ -119,7 +119,7 @@ def from_spans(
         for start, end in (places[first], places[word - 1]):
             if start < span.start or end > span.end:
                 problem = f"the span {span} cuts the word {shorten(text[start:end])!r} ({start}–{end})"
-                raise UserError(f"{span.where}: {problem}: move its ends to the ends of words")
+                raise UserError(f"{span.where}: {problem}", f"Move its ends to those of words, or set {BY_CHARACTERS}")
         follows = first > 0 and tags[first - 1] != form.outside and kind == span.label
         tags[first:word], kind = _tags_of(span, word - first, form, follows), span.label
     return TaggedSentence(tuple(text[a:b] for a, b in places), tuple(tags), source, text, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bertie.base import console
@@ -11,6 +11,7 @@ from bertie.examples.annotations import LabeledSpan, from_spans
 from bertie.examples.rows import parse_index, require_file
 from bertie.examples.tag_form import TagForm
 from bertie.examples.tagged import TaggedSentence, sentence_of_text
+from bertie.examples.words import TextRange
 
 _OTHERS = "REAMN#*"  # the first letters of relations, events, attributes, references, notes and equivalences
 
@@ -26,13 +27,16 @@ def is_brat(path: Path) -> bool:
     return path.suffix == ".ann" or path.is_dir()
 
 
-def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentence | UserError]:
+def read_brat(
+    path: Path, form: TagForm, tagged: bool, split: Callable[[str], list[TextRange]]
+) -> Iterator[TaggedSentence | UserError]:
     """Yield the documents of a file or folder, in the order of their names.
 
     Args:
         path: A file, or a folder.
         form: How to tag the words of annotated spans.
         tagged: Whether to read the annotations.
+        split: Finds the words of a text.
 
     Raises:
         UsageError: A file of annotations has no text beside it, or a folder has no annotations.
@@ -53,7 +57,7 @@ def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentenc
         try:
             text = _decoded(beside)
             if not tagged:
-                yield sentence_of_text(text, file.name)
+                yield sentence_of_text(text, file.name, split(text))
                 continue
             spans = []
             for number, line in enumerate(_decoded(file).split("\n"), 1):
@@ -62,7 +66,7 @@ def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentenc
                     spans.append(_parse(line, f"{file}:{number}"))
                 else:
                     others += bool(line.strip())
-            yield from_spans(text, None, spans, form, file.name)
+            yield from_spans(text, split(text), spans, form, file.name)
         except UserError as error:
             yield error
     if others:

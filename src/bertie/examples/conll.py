@@ -21,6 +21,7 @@ from bertie.base import console
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.examples.rows import PROBED_ROWS, file_format, read_lines
 from bertie.examples.tagged import TaggedSentence
+from bertie.examples.words import BY_CHARACTERS, Units
 
 DOCUMENT, COMMENT = "-DOCSTART-", "#"
 WORD_KEYS = ("tokens", "words")
@@ -31,6 +32,7 @@ ConllLine = tuple[int, list[str]]
 _WORD_HEADINGS = {*WORD_KEYS, "token", "word", "form", "text"}
 _TAG_HEADINGS = {*TAG_KEYS, "tag", "label", "ner_tag", "ne", "entity", "pos", "upos", "xpos"}
 _ENTITY = re.compile(r"O|[BIESLUM][-_:/|].+|.+[-_:/|][BIESLUM]", re.IGNORECASE)
+_ALONE = re.compile("#|##? .*")  # not a hashtag; KLUE has two
 _MOST, _FEW = 0.9, 0.5  # shares of the lines
 _MANY = 20  # lines that tell words from tags by how many differ
 _SEVERAL = 3  # lines that make sure that they are comments
@@ -72,6 +74,8 @@ class ConllFile:
     """Whether they are comments in this file or in the training file, if that is certain."""
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
+    units: Units = "words"
+    """What a line has: a word, or a character, which may be a blank."""
 
     def sentences(self) -> Iterator[TaggedSentence | UserError]:
         """Yield the sentences, with an error in place of each one that has a bad line.
@@ -119,7 +123,7 @@ class ConllFile:
         starts, begins = list[str](), True
         for _, cells in probed:
             if not isinstance(cells, UserError):
-                is_comment = cells[:1] == [COMMENT]
+                is_comment = bool(cells) and _ALONE.fullmatch(cells[0]) is not None
                 if begins and is_comment and len(cells) == columns.width and cells[tag] not in seen:
                     starts.append(cells[tag])
                 begins = not cells or (begins and is_comment)
@@ -128,11 +132,11 @@ class ConllFile:
     def _words(self, lines: list[tuple[int, list[str] | UserError]], columns: ConllColumns) -> list[list[str]]:
         """Return the cells of the lines that are certainly words."""
         filled = [cells for _, cells in lines if cells and not isinstance(cells, UserError)]
-        return [cells for cells in filled if len(cells) == columns.width and cells[0] != COMMENT]
+        return [cells for cells in filled if len(cells) == columns.width and not _ALONE.fullmatch(cells[0])]
 
     def _is_comment(self, number: int, cells: list[str], columns: ConllColumns, seen: set[str]) -> bool:
         """Return whether a line that begins a sentence with "#" is a comment. Raises UsageError if it could be one."""
-        alone = cells[0] == COMMENT or cells[0].startswith(f"{COMMENT} ")
+        alone = _ALONE.fullmatch(cells[0]) is not None
         if self.comments == "keep":
             return False
         if len(cells) != columns.width:
@@ -155,14 +159,14 @@ class ConllFile:
                 problem = f"{len(cells)} columns, where most lines have {width}"
             elif self.tagged and tag is not None and not cells[tag]:
                 problem = "no tag"
-            elif not cells[word]:
-                problem = "no word"
+            elif not cells[word] and self.units == "words":
+                problem = f"no word; if each line has a character, set {BY_CHARACTERS}"
             else:
                 continue
             return UserError(f"{self.path}:{number}: {problem} (the sentence that starts in line {start})")
         tags = tuple([cells[tag] for _, cells in lines]) if tag is not None else ()
         places = range(start, last + 1) if last - start + 1 == len(lines) else tuple(number for number, _ in lines)
-        words = tuple([cells[word] for _, cells in lines])
+        words = tuple([cells[word] or " " for _, cells in lines])
         return TaggedSentence(words, tags if all(tags) and tags else None, f"{self.path.name}:{start}", lines=places)
 
     def _columns(self, probed: list[tuple[int, list[str] | UserError]]) -> ConllColumns:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.base import storage
-from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.errors import UsageError, UserError, join_names, raise_error, shorten
 from bertie.examples.annotations import from_spans, parse_span
 from bertie.examples.brat import is_brat, read_brat
 from bertie.examples.conll import TAG_KEYS, WORD_KEYS, ConllFile, Keep
@@ -32,7 +32,7 @@ from bertie.examples.rows import (
 )
 from bertie.examples.tag_form import TagForm
 from bertie.examples.tagged import TaggedSentence, sentence_of_text
-from bertie.examples.words import TextRange
+from bertie.examples.words import TextRange, Units, split_characters, split_words
 
 TEXT_KEY = "text"
 SPAN_KEYS = ("entities", "spans", "label", "labels")
@@ -85,6 +85,8 @@ class TaggedSentences:
     """How to read lines that begin a sentence with "#"; see `conll`."""
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
+    units: Units = "words"
+    """What has a tag: a word, or a character."""
     data_format: DataFormat = DataFormat()
     facts, label_rules = KindFacts((TaggedSentence,), same_by_name=False, columns_of_file=_conll_columns), None
 
@@ -94,7 +96,7 @@ class TaggedSentences:
         if path == STDIN:
             return rows_or_lines(self, path, labeled)
         if is_brat(path):
-            return read_brat(path, self.form, labeled)
+            return read_brat(path, self.form, labeled, self._split)
         if file_format(path) in _ROWS:
             return read_rows(path)
         require_file(path)
@@ -107,11 +109,30 @@ class TaggedSentences:
         if file_format(path) == "txt" and not labeled:
             remedy = "Rename it to .conll for columns; pipe sentences: --input -"
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
-        sentences = self._conll(path, labeled).sentences()
+        sentences = map(self._in_units, self._conll(path, labeled).sentences())
         return map(self._named, sentences) if labeled else sentences
 
     def _conll(self, path: Path, labeled: bool) -> ConllFile:
-        return ConllFile(path, self.word, self.tag, labeled, self.comments, self.data_format.has_comments, self.known)
+        comments = (self.comments, self.data_format.has_comments, self.known)
+        return ConllFile(path, self.word, self.tag, labeled, *comments, self.units)
+
+    def _split(self, text: str) -> list[TextRange]:
+        return split_words(text) if self.units == "words" else split_characters(text)
+
+    def _in_units(self, sentence: Any) -> Any:
+        """Return a sentence, or an error. A list of characters, some of them blanks, becomes a text."""
+        if isinstance(sentence, UserError) or self.units == "words":
+            return sentence
+        text, kept = "".join(sentence.words), [i for i, word in enumerate(sentence.words) if word.strip()]
+        places = tuple(self._split(text))
+        words = tuple(text[start:end] for start, end in places)
+        if words != tuple(sentence.words[i] for i in kept):
+            long = next(word for word in sentence.words if len(self._split(word)) > 1)
+            problem = f"the word {shorten(long)!r} is no character, and task.units is characters"
+            return UserError(f"{sentence.source}: {problem}", "Give texts with spans, or a character each")
+        tags = sentence.tags and tuple(sentence.tags[i] for i in kept)
+        lines = [sentence.lines[i] for i in kept] if sentence.lines else ()
+        return TaggedSentence(words, tags, sentence.source, text, places, lines)
 
     def _named(self, sentence: TaggedSentence | UserError) -> TaggedSentence | UserError:
         """Return a sentence with the names of the tags that are numbers, or an error in its place."""
@@ -125,14 +146,14 @@ class TaggedSentences:
     def from_python(self, value: Any, place: str, source: str) -> TaggedSentence:
         """Return the sentence of a text (see `words.split_words`) or of a list of words."""
         if isinstance(value, str):
-            sentence = sentence_of_text(require_string(value, TEXT_KEY, place), source)
+            sentence = sentence_of_text(require_string(value, TEXT_KEY, place), source, self._split(value))
             if not sentence.words:
                 raise UserError(f"{place}: a sentence without words")
             return sentence
         if not isinstance(value, list | tuple):
             expected = "expected a dict, a list of words or a TaggedSentence"
             raise UserError(f"{place}: {expected}, got {type(value).__name__}")
-        return TaggedSentence(_words(list(value), WORD_KEYS[0], place), None, source)
+        return raise_error(self._in_units(TaggedSentence(_words(list(value), WORD_KEYS[0], place), None, source)))
 
     def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> TaggedSentences:  # noqa: ARG002
         """Find out whether lines of a CoNLL file that begin with "#" are comments, if the file leaves no doubt."""
@@ -179,14 +200,14 @@ class TaggedSentences:
     def to_example(self, row: Row, columns: SentenceColumns, labeled: bool, seen: dict[Any, Any]) -> TaggedSentence:  # noqa: ARG002
         values, source, place = row
         content, tags = values[columns.words], values[columns.tags] if columns.tags else None
-        text, places, words = None, None, ()
+        text, words = None, ()
         if columns.of_words:
             words = _words(content, columns.words, place)
         else:
             text = require_string(content if isinstance(content, str) else values.get(TEXT_KEY), TEXT_KEY, place)
-            places = None if isinstance(content, str) else _token_places(content, text, place)
+        tokens = content if text is not None and isinstance(content, list) else []
         if (
-            labeled and tags is None and places is None
+            labeled and tags is None and not tokens
         ):  # Prodigy, whose rows bring tokens, leaves out the key without spans
             names = (self.tags,) if self.tags else TAG_KEYS if columns.of_words else SPAN_KEYS
             if any(name in values and values[name] is None for name in names):
@@ -195,7 +216,9 @@ class TaggedSentences:
             raise UserError(f"{place}: {problem}", "Choose with --task.tags")
         if text is None:
             found = None if tags is None else label_or_none(lambda: self._tags(tags, len(words), place), labeled)
-            return TaggedSentence(words, found, source)
+            return raise_error(self._in_units(TaggedSentence(words, found, source)))
+
+        places = _token_places(tokens, text, place) if tokens and self.units == "words" else self._split(text)
 
         def read() -> TaggedSentence:
             return from_spans(text, places, [parse_span(tag, place) for tag in tags or []], self.form, source)

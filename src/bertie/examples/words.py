@@ -1,10 +1,16 @@
-"""The words of a text, with their characters, by the rule of BERT's first step, whatever the tokenizer of a model."""
+"""The words of a text, with their characters, by the rule of BERT's first step, whatever the tokenizer of a model.
+
+Or its characters: `Units`.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Literal
 
+BY_CHARACTERS = "--task.units characters"
+Units = Literal["words", "characters"]
 TextRange = tuple[int, int]
 """First and last character (exclusive)."""
 CHINESE = re.compile(
@@ -35,6 +41,21 @@ def _kind(character: str) -> str:
 
 
 _KINDS = _Kinds()
+
+
+def split_characters(text: str) -> list[TextRange]:
+    """Return the places of the characters of a text, without white space.
+
+    Combining marks, and characters without width, belong to the character before them.
+    """
+    places: list[TextRange] = []
+    for number, character in enumerate(text):
+        follows = places and places[-1][1] == number
+        if follows and (_KINDS[ord(character)] in "mz" or unicodedata.category(character) == "Mc"):
+            places[-1] = places[-1][0], number + 1
+        elif not character.isspace():
+            places.append((number, number + 1))
+    return places
 
 
 def split_words(text: str) -> list[TextRange]:

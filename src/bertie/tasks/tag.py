@@ -26,6 +26,7 @@ from bertie.examples.rows import Row, parse_finite
 from bertie.examples.sentences import TaggedSentences
 from bertie.examples.tag_form import Scheme, TagForm
 from bertie.examples.tagged import TaggedSentence
+from bertie.examples.words import Units
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
@@ -44,6 +45,7 @@ from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
 from bertie.tasks.tag_tokens import Strategy, WordTargets, WordTokens, continued
 from bertie.tasks.task import SEQUENCE, TaskDefaults, count_labels, require_distinct
+from bertie.tokenizers.characters import by_characters
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import Truncation
 
@@ -81,6 +83,9 @@ class Tag(TaskDefaults):
     class_weights: ClassWeights = "none"
     """Weights of the tags in the loss. balanced: n / (number of tags · n_c) for a tag of n_c of n words. A table: one weight
     for each tag."""
+    units: Units = "words"
+    """What has a tag. words: each word. characters: each character, with its combining marks, for scripts without blanks and
+    spans that end within words. The tokenizer of the run reads every character by itself."""
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
@@ -113,7 +118,8 @@ class Tag(TaskDefaults):
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
         columns = (self.word, self.tag, self.tokens, self.tags)
-        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, data_format=self.data_format))
+        more = {"data_format": self.data_format, "units": self.units}
+        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, **more))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -122,7 +128,7 @@ class Tag(TaskDefaults):
     def as_trained(self, trained: Tag) -> Tag:
         """Return the task with the scheme of the trained one, unless it names one, and how that read labels and comments."""
         scheme = self.scheme or trained.scheme
-        how = {"in_place": trained.in_place, "aggregation_strategy": trained.aggregation_strategy}
+        how = {name: getattr(trained, name) for name in ("in_place", "aggregation_strategy", "units")}
         return replace(self, scheme=scheme, sorted_labels=trained.sorted_labels, data_format=trained.data_format, **how)
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
@@ -189,6 +195,9 @@ class Tag(TaskDefaults):
             raise UserError(f"{problem} of the model's tags, such as {self.labels[0]}")
         found = f"{names} ({console.plural(len(unknown), 'word')}, first {source})"
         console.warn(f"tags that do not occur in the training examples count as errors: {found}")
+
+    def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer if self.units == "words" else by_characters(tokenizer)
 
     def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Encode the sentences. `Sequence.offsets` holds the numbers of tokens instead of characters (see `tag_tokens`).
@@ -357,10 +366,12 @@ def _marked(example: TaggedSentence, prediction: TagPrediction) -> list[TextSpan
     """Return the sentence, shortened, with each wrong word marked and followed by its gold and its predicted tag."""
     parts = [TextSpan("")]
     columns = (example.words, example.tags or (), prediction.tags, prediction.probabilities)
-    for word, gold, tag, p in zip(*columns, strict=True):
+    text, places = example.characters()
+    ends = [start for start, _ in places[1:]] + [len(text)]
+    for word, gold, tag, p, (_, last), end in zip(*columns, places, ends, strict=True):
         if gold != tag:
             parts.append(TextSpan(word, "wrong", f"{gold} → {tag}, {percent(p)}"))
-            parts.append(TextSpan(" "))
+            parts.append(TextSpan(text[last:end]))
         else:
-            parts[-1] = TextSpan(f"{parts[-1].text}{word} ")
+            parts[-1] = TextSpan(f"{parts[-1].text}{word}{text[last:end]}")
     return shortened(parts)

@@ -79,7 +79,7 @@ def tokenize(
         UserError: The tokenizer has no words, or a word is not a text.
     """
     tokenizer.require_words("a tag of a word")
-    in_place = in_place and not getattr(tokenizer.backend.engine.model, "continuing_subword_prefix", None)
+    in_place = in_place and (tokenizer.splits_characters or not _continuation(tokenizer))
     is_raw = [in_place and example.text is not None for example in examples]
     raw = [example for example, one in zip(examples, is_raw, strict=True) if one]
     listed = [example for example, one in zip(examples, is_raw, strict=True) if not one]
@@ -127,12 +127,18 @@ def _of_text(tokenizer: Tokenizer, example: TaggedSentence, encoding: Encoding) 
     shared = tuple((a, b) for a, b in zip(words.tolist(), last.tolist(), strict=True) if b > a)
     covered = {word for a, b in shared for word in range(a + 1, b + 1)} - set(words.tolist())
     unknown = tokenizer.unk_id if tokenizer.special.unk else -1
-    # As its "fallback heuristic" for tokenizers whose entries do not say that they continue a word.
+    # As in transformers: the second is the "fallback heuristic" for entries that do not say that they continue a word.
     begins = [
-        start == 0 or " " in text[start - 1 : start + 1] or number == unknown
-        for (start, _), number in zip(offsets, ids.tolist(), strict=True)
+        number == unknown
+        or (len(token) == end - start if _continuation(tokenizer) else start == 0 or " " in text[start - 1 : start + 1])
+        for (start, end), number, token in zip(offsets, ids.tolist(), encoding.tokens, strict=False)
     ]
     return WordTokens(ids, words, first, places, np.cumsum(begins, dtype=np.int64), shared, tuple(sorted(covered)))
+
+
+def _continuation(tokenizer: Tokenizer) -> str:
+    """Return what begins the entries that continue a word, such as "##"; "" if they do not say it."""
+    return getattr(tokenizer.backend.engine.model, "continuing_subword_prefix", None) or ""
 
 
 def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:

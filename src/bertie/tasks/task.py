@@ -118,6 +118,10 @@ class TaskDefaults(Protocol):
         """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""
         return self
 
+    def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Return the tokenizer of a run that is fine-tuned from a model with another one."""
+        return tokenizer
+
     def without_scale(self) -> Any:
         """Return the task for a head whose outputs are on the scale of the examples."""
         return self

@@ -35,6 +35,8 @@ from bertie.tokenizers.special_tokens import (
 )
 
 BLANK = "▁"  # SentencePiece writes the space before a word so
+CHARACTER = r"(?:[\u1100-\u115f]+[\u1160-\u11a7]+[\u11a8-\u11ff]*|[^\s▁])\p{M}*"
+"""A character with its combining marks; or a Korean syllable in parts. It is never changed: runs have it in tokenizer.json."""
 ROLES = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
 ROLES_ORDER = ("<s>", "<pad>", "</s>", "<unk>")  # of XLM-RoBERTa's ids; the mask is last
 # Thai, Lao, Tibetan, Burmese, Khmer, Tai Le, New Tai Lue, Tai Tham, Javanese, Tai Viet, Yi; Kana, Bopomofo, Han.
@@ -115,10 +117,16 @@ class LibraryBackend:
         """The mark at the end of words, "</w>", or "" if there is none."""
         return self._parts["model"].get("end_of_word_suffix") or ""
 
+    @cached_property
+    def splits_characters(self) -> bool:
+        """Whether every character is a word: see `characters`."""
+        written = json.dumps(self._parts["pre_tokenizer"])
+        return json.dumps(CHARACTER) in written
+
     @property
     def splits_words(self) -> bool:
         """Whether text is split into words first. Some tokenizers of the library split little or nothing."""
-        return bool(self.end_mark)
+        return bool(self.end_mark) or self.splits_characters
 
     @property
     def normalization(self) -> LibraryRules:

@@ -260,6 +260,11 @@ class Tokenizer:
         """Whether the special tokens around a text are bertie's: the tokenizer of the folder, such as GPT-2's, adds none."""
         return self.templates.ids != read_templates(self.backend.engine).ids
 
+    @property
+    def splits_characters(self) -> bool:
+        """Whether it reads every character by itself: see `characters`."""
+        return isinstance(self.backend, library_backend.LibraryBackend) and self.backend.splits_characters
+
     def with_vocabulary(self, vocabulary: list[str]) -> Tokenizer:
         """Return a tokenizer with the same normalization, user tokens and longest words, and another vocabulary.
 
