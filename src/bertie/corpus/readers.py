@@ -16,13 +16,15 @@ from bertie.files.formats import NoHeaderError, Record, missing_field, read_reco
 from bertie.files.lines import HALF_SURROGATE, NUL_BYTE, OVERSIZE, BadRecord, Line, decode_lines, require_line_feeds
 from bertie.files.sources import HUB, Source
 
+Documents = Literal["blank-line", "line", "file"]
+
 
 @dataclass(frozen=True)
 class ReaderOptions:
     """How to read text."""
 
-    documents: Literal["blank-line", "file"] = "blank-line"
-    """In .txt files: a blank line ends a document, or each file is one document."""
+    documents: Documents = "blank-line"
+    """In .txt files: a blank line ends a document, or each line or each file is one document."""
     text_field: str = "text"
     """In all other files: the key or column of the text."""
     languages: tuple[str, ...] = ()
@@ -170,10 +172,10 @@ def _documents(source: Source, options: ReaderOptions, counts: ReadCounts) -> It
                 encoding, stream = encodings.detect_stream(name, stream)
             counts.encoding(encoding.name.removesuffix("-sig"), name, encoding.guessed)
         if source.format == "txt":
-            decoded, whole_file = decode_lines(name, stream, encoding), options.documents == "file"
-            if not whole_file:  # else blank lines would not be found
+            decoded = decode_lines(name, stream, encoding)
+            if options.documents != "file":  # else line ends would not be found
                 decoded = require_line_feeds(name, decoded, may_be_one_line=True)
-            yield from _from_lines(name, decoded, whole_file, counts)
+            yield from _from_lines(name, decoded, options.documents, counts)
             return
         try:
             records = read_records(source.format, name, stream, encoding, options.fields)
@@ -182,14 +184,16 @@ def _documents(source: Source, options: ReaderOptions, counts: ReadCounts) -> It
             return
 
 
-def _from_lines(name: str, decoded: Iterator[Line], whole_file: bool, counts: ReadCounts) -> Iterator[Document]:
+def _from_lines(name: str, decoded: Iterator[Line], ends: Documents, counts: ReadCounts) -> Iterator[Document]:
     collected: list[str] = []
     first, size = 1, 0
     limit = lines.MAX_RECORD_BYTES
     for number, line in chain(decoded, [(0, "")]):
         if isinstance(line, BadRecord):
             counts.skip(line, f"{name}:{number}")
-        elif line.strip() or (whole_file and size and number):
+        elif line.strip() and ends == "line":
+            yield Document(line.strip(), f"{name}:{number}")
+        elif line.strip() or (ends == "file" and size and number):
             first = first if size else number
             size += len(line.encode())
             if size > limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bertie.base import console
+from bertie.base import console, untrusted
 from bertie.base.errors import UsageError, UserError, first_few
 from bertie.examples.annotations import LabeledSpan, from_spans
 from bertie.examples.rows import parse_index, require_file
@@ -88,8 +88,6 @@ def _parse(line: str, where: str) -> LabeledSpan:
 
 def _decoded(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return untrusted.read_bytes(path, None).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 (byte {error.start:,}): convert it first") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error

@@ -85,6 +85,7 @@ class LabelSets:
             doubt.
         classes: All labels, if they are known.
         no_label: The labels that mean that a text has unknown labels. Empty: see `labels`.
+        join: Whether labels that look the same are one.
     """
 
     texts: LabeledTexts
@@ -92,12 +93,13 @@ class LabelSets:
     separator: str = ""
     classes: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
+    join: bool = False
     data_format: DataFormat = DataFormat()
     facts, rows = KindFacts((LabelSetExample,), headerless=cola_columns), rows_or_lines
 
     @property
     def label_rules(self) -> LabelRules:
-        return LabelRules(self.classes, self.no_label)
+        return LabelRules(self.classes, self.no_label, join=self.join)
 
     def from_python(self, value: Any, place: str, source: str) -> LabelSetExample:
         return _example(value if isinstance(value, Example) else self.texts.from_python(value, place, source))

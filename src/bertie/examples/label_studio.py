@@ -11,6 +11,7 @@ from bertie.examples.left_out import CANCELLED
 from bertie.examples.rows import Row
 
 _TEXT = "text"
+_ANSWERS = ("choices", "rating", "number")
 
 
 def label_studio_rows(values: Iterable[Any], path: Path, key: str = "") -> Iterator[Row | UserError]:
@@ -32,19 +33,48 @@ def label_studio_rows(values: Iterable[Any], path: Path, key: str = "") -> Itera
             yield error
 
 
-def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
-    """Return the texts of a task, and its spans; None without an annotation."""
-    texts = {name: text for name, text in task["data"].items() if isinstance(text, str)}
+def label_studio_choice(row: Row) -> Row:
+    """Return a row with the texts and the label of a task whose text has one: choices, a rating or a number.
+
+    Rows of the short export and of others stay. Raises UserError if a text has several annotations, or several questions.
+    """
+    if not isinstance(row.values.get("data"), dict):
+        return row
+    texts, results = _annotation(row.values, row.place)
+    answers = {}
+    for region in results or ():
+        value, kind = region.get("value"), str(region.get("type"))
+        if kind not in _ANSWERS or not isinstance(value, dict):
+            raise UserError(f"{row.place}: bertie reads {', '.join(_ANSWERS)} of a text, not {kind}")
+        answers[region.get("from_name")] = value.get(kind)
+    if len(answers) > 1:
+        raise UserError(f"{row.place}: it answers {join_names(map(str, answers))}: keep one of them")
+    label = next(iter(answers.values()), None)
+    label = label[0] if isinstance(label, list) and len(label) == 1 else label
+    return row._replace(values=texts | ({} if results is None else {"label": label}))
+
+
+def _annotation(task: dict[str, Any], place: str) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+    """Return the texts of a task, and the results of its only annotation, if it has one that is not cancelled."""
+    texts: dict[str, Any] = {name: text for name, text in task["data"].items() if isinstance(text, str)}
     if _TEXT not in texts and len(texts) == 1:
         texts = {_TEXT: next(iter(texts.values()))}
     all_annotations = _objects(task, "annotations", place)
     annotations = [annotation for annotation in all_annotations if not annotation.get(CANCELLED)]
     if len(annotations) > 1:
         raise UserError(f"{place}: {len(annotations)} annotations: keep one of them")
-    if not annotations:
-        return texts | ({CANCELLED: True} if all_annotations else {"spans": None})
+    if annotations:
+        return texts, _objects(annotations[0], "result", place)
+    return texts | ({CANCELLED: True} if all_annotations else {}), None
+
+
+def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
+    """Return the texts of a task, and its spans; None without an annotation."""
+    texts, results = _annotation(task, place)
+    if results is None:
+        return texts if CANCELLED in texts else texts | {"spans": None}
     regions = []
-    for region in _objects(annotations[0], "result", place):
+    for region in results:
         kind = str(region.get("type"))
         if kind == "labels":
             regions.append(region)

@@ -6,6 +6,7 @@ Both follow from all labels of a file together.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from bertie.examples.rows import parse_finite, parse_label_number
 MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"))
 """Labels that may mean that the label is unknown, in lower case. An empty cell and NaN always do."""
 _NLI = {"entailment", "neutral", "contradiction"}
+_WITHOUT_WIDTH = re.compile("[\u200b-\u200d\ufeff\u00ad]")
 _WHOLE = re.compile(r"-?\d+(\.0)?")
 
 
@@ -44,6 +46,8 @@ class LabelRules:
     """Whether labels are scores. None: if all of them are numbers."""
     kept: frozenset[str] = frozenset()
     """Labels that are classes, whatever they look like, in lower case."""
+    join: bool = False
+    """Whether labels that look the same are one."""
 
     def unknown(self, labels: Collection[str], where: str) -> set[str]:
         """Return which of all labels of a file mean that the label is unknown.
@@ -87,12 +91,24 @@ class LabelRules:
             problem = f"{where}: task.no_label is {missing[0]!r}, but no label has this value"
             raise UsageError(problem, f"Its labels are {join_names(sorted(labels)[:5])}")
 
+    def require_looks(self, labels: Collection[str], where: str) -> None:
+        """Raise a UsageError if two labels look the same, unless they are joined."""
+        looks = {_look(name): name for name in self.classes}
+        for label in sorted(labels):
+            if not self.join and label != (other := looks.setdefault(_look(label), label)):
+                problem = f"{where}: the labels {other!a} and {label!a} look the same, {shorten(label)!r}"
+                raise UsageError(problem, "If they are one, set --task.join-labels")
+
     def spellings(self, labels: Collection[str]) -> dict[str, str]:
-        """Return the names of those labels that are written in another way: "1" for 1.0, and "true" for True.
+        """Return the names of those labels that are written in another way: "1" for 1.0, "true" for True, or joined ones.
 
         A label is the class that it means. Without classes, true and false are named as in JSON, if all labels are one of them.
         """
         names: dict[str, str] = {}
+        looks = {_look(name): name for name in self.classes}
+        for label in sorted(labels, key=lambda label: (not unicodedata.is_normalized("NFC", label), label)):
+            if self.join and label != (first := looks.setdefault(_look(label), label)):
+                names[label] = first
         for meaning in (_boolean, _whole):
             counts = Counter(map(meaning, self.classes))
             named = {key: name for name in self.classes if (key := meaning(name)) and counts[key] == 1}
@@ -130,6 +146,7 @@ def labeled(rules: LabelRules | None, examples: list[Any], where: str, training:
     if rules is None:
         return examples
     labels = {label for example in examples for label in example.gold or ()}
+    rules.require_looks(labels, where)
     if training:
         rules.require_stated(labels, where)
     if not (unknown := rules.unknown(labels, where)):
@@ -180,6 +197,11 @@ def _meaning(label: str) -> str | float:
     """Return what two ways to write a marker have in common: -1 is -1.0, none is None, true is True."""
     number, low = parse_finite(label), label.lower()
     return low if low in (*MARKERS, "true", "false") and number is None else label if number is None else number
+
+
+def _look(label: str) -> str:
+    """Return what labels have in common that look the same: composed characters, and plain blanks."""
+    return " ".join(unicodedata.normalize("NFC", _WITHOUT_WIDTH.sub("", label)).split())
 
 
 def _boolean(label: str) -> str:

@@ -28,6 +28,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from bertie.base.errors import UsageError, UserError, raise_error
 from bertie.examples.in_memory import require_list
+from bertie.examples.label_studio import label_studio_choice
 from bertie.examples.labels import LabelRules
 from bertie.examples.left_out import ANSWER, LeftOutError, leave_out
 from bertie.examples.rows import PROBED_ROWS, Row, convert_rows, file_format, is_stdin, read_rows, row_from_python
@@ -281,6 +282,8 @@ def resolved_alike(kind: T, rows: Iterator[Any], path: Path | None, labeled: boo
 def rows_or_lines(kind: ExampleKind, path: Path, labeled: bool) -> Iterator[Any]:
     """Yield the rows of a file, or the examples that its lines are if it is a .txt: `ExampleKind.rows` of several kinds."""
     rows = read_rows(path, kind.facts.headerless)
+    if file_format(path) == "json":
+        return convert_rows(rows, label_studio_choice)
     if file_format(path) != "txt":
         return rows
     if labeled:

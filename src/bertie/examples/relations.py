@@ -95,6 +95,7 @@ class RelationTexts:
         no_label: The labels that mean that the label is unknown. Empty: see `labels`.
         classes: All relations, if they are known.
         negative: The label that means that there is no relation, if the user names it.
+        join: Whether labels that look the same are one.
     """
 
     text: str = ""
@@ -108,11 +109,12 @@ class RelationTexts:
     classes: tuple[str, ...] = ()
     negative: str = ""
     data_format: DataFormat = DataFormat()
+    join: bool = False
     facts = KindFacts(flat=flat, headerless=_headerless)
 
     @property
     def label_rules(self) -> LabelRules:
-        return LabelRules(self.classes, self.no_label, kept=NO_RELATION | {self.negative.lower()})
+        return LabelRules(self.classes, self.no_label, kept=NO_RELATION | {self.negative.lower()}, join=self.join)
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
         if not is_stdin(path):

@@ -5,6 +5,7 @@ A bad row is returned as an error in its place, so that the caller can skip it o
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
-from bertie.base import storage
+from bertie.base import console, storage
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.examples.in_memory import parquet_names, plain, with_names
 from bertie.files.encodings import UTF8
@@ -70,7 +71,7 @@ def file_format(path: Path) -> str:
 
 
 def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterator[Row | UserError]:
-    """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed.
+    """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed. Or of .json.
 
     Args:
         path: The file. "-" is stdin, read as .txt, where each line is a row with the column "text"; see `is_stdin`.
@@ -85,9 +86,22 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
     """
     if not is_stdin(path):
         require_file(path)
+        if path.suffix == ".json" or _is_array(path):
+            return read_json_rows(path, 'a list of objects, as in [{"text": …}]')
         if not path.name.lower().endswith(SUFFIXES):
-            raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
+            raise UsageError(f"{path}: examples are read from files of these formats: .json, {KNOWN}")
     return _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
+
+
+def _is_array(path: Path) -> bool:
+    """Return whether a .jsonl file is one list, as `json.dump` and pandas write it, and say so."""
+    if path.suffix != ".jsonl":
+        return False
+    with _open(path) as stream:
+        is_array = stream.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
+    if is_array:
+        console.info_once(f"{path} is one JSON list of rows, not a row per line")
+    return is_array
 
 
 def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:

@@ -7,11 +7,12 @@ CoNLL's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertie.base import storage
+from bertie.base import console, storage
 from bertie.base.errors import UsageError, UserError, join_names, raise_error, shorten
 from bertie.examples.annotations import from_spans, parse_span
 from bertie.examples.brat import is_brat, read_brat
@@ -39,6 +40,12 @@ SPAN_KEYS = ("entities", "spans", "label", "labels")
 NO_TAG = (-1, -100)  # numbers for "no label" in data sets and for loss functions
 _ROWS = ("jsonl", "parquet")
 _NOT_CONLL = ("csv", "json", "zip")  # formats of files that cannot have CoNLL's columns
+
+
+_CONVERT = (
+    'Of a table with a word per row: pandas.read_csv(…).ffill().groupby("Sentence #", sort=False).agg(list)'
+    '.rename(columns={"Word": "tokens", "Tag": "tags"})[["tokens", "tags"]].to_json("OUT.jsonl", orient="records", lines=True)'
+)
 
 
 class SentenceColumns(NamedTuple):
@@ -103,9 +110,9 @@ class TaggedSentences:
         if path.suffix == ".json":
             tasks = storage.read_json_list(path, "a list, of Label Studio's tasks or other objects")
             return label_studio_rows(tasks, path, self.tokens)
-        if file_format(path) in _NOT_CONLL:
+        if (format := file_format(path)) in _NOT_CONLL:
             known = "columns between spaces or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
-            raise UsageError(f"{path}: sentences are read from {known}")
+            raise UsageError(f"{path}: sentences are read from {known}", _CONVERT if format == "csv" else "")
         if file_format(path) == "txt" and not labeled:
             remedy = "Rename it to .conll for columns; pipe sentences: --input -"
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
@@ -155,11 +162,23 @@ class TaggedSentences:
             raise UserError(f"{place}: {expected}, got {type(value).__name__}")
         return raise_error(self._in_units(TaggedSentence(_words(list(value), WORD_KEYS[0], place), None, source)))
 
-    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> TaggedSentences:  # noqa: ARG002
-        """Find out whether lines of a CoNLL file that begin with "#" are comments, if the file leaves no doubt."""
-        if self.comments or path is None or not _is_conll(path) or not self._conll(path, labeled).has_comments():
-            return self
-        return replace(self, data_format=DataFormat(has_comments=True))
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> TaggedSentences:
+        """Find out whether lines of a CoNLL file that begin with "#" are comments, if the file leaves no doubt.
+
+        In rows, find out whether spans include the character at their end: one of a single character tells.
+        """
+        if path is not None and _is_conll(path):
+            certain = not self.comments and self._conll(path, labeled).has_comments()
+            return replace(self, data_format=DataFormat(has_comments=True)) if certain else self
+        for row in (row for row in rows if labeled and isinstance(row, Row) and self.data_format.end is None):
+            with suppress(UserError):
+                columns = self.columns(row, labeled)
+                spans = [] if columns.of_words or columns.tags is None else row.values[columns.tags]
+                if any(span.start == span.end for span in (parse_span(span, row.place) for span in spans)):
+                    name = f"{path or 'the examples'}: the end of a span is"
+                    console.info_once(f"{name} its last character, as {row.place} shows")
+                    return replace(self, data_format=DataFormat(end="last"))
+        return self
 
     def columns(self, row: Row, labeled: bool) -> SentenceColumns:
         values, words = row.values, self._words_key(row.values)
@@ -221,7 +240,10 @@ class TaggedSentences:
         places = _token_places(tokens, text, place) if tokens and self.units == "words" else self._split(text)
 
         def read() -> TaggedSentence:
-            return from_spans(text, places, [parse_span(tag, place) for tag in tags or []], self.form, source)
+            spans = [parse_span(tag, place) for tag in tags or []]
+            if self.data_format.end == "last":
+                spans = [span._replace(end=span.end + 1) for span in spans]
+            return from_spans(text, places, spans, self.form, source)
 
         sentence = label_or_none(read, labeled) if labeled or tags is not None else None
         sentence = sentence or sentence_of_text(text, source, places)

@@ -6,6 +6,7 @@ from its first row. So are common names (`_LAYOUTS`, `CLASSES` and `SCORES`). `T
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -36,6 +37,7 @@ from bertie.examples.rows import (
 CLASSES = ("label", "gold_label", "class", "entailment_judgment")
 SCORES = ("score", "relatedness_score", "similarity", "label")
 _COLA = ["source", "label", "mark", "sentence"]
+_WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
 _NO_AGREEMENT = "-"  # gold_label in MNLI and SNLI if the annotators did not agree
 # (text, second text or None, label names that only this layout has), in lower case
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
@@ -125,6 +127,8 @@ class LabeledTexts:
         no_label: The labels that mean that the label is unknown. Empty: see `labels`.
         classes: All classes, if they are known.
         outputs: Names of several numbers, which may be columns; empty: the label may be a list of them. None: it is one label.
+        join: Whether labels that look the same are one.
+        decimal_comma: Whether numbers have a comma before their fraction, as all in a file show.
     """
 
     text: str = ""
@@ -136,13 +140,15 @@ class LabeledTexts:
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     outputs: tuple[str, ...] | None = None
+    join: bool = False
+    decimal_comma: bool = False
     facts, data_format, rows = KindFacts((Example,), headerless=cola_columns), DataFormat(), rows_or_lines
 
     __post_init__ = distinct_columns("text", "text_pair", "label")
 
     @property
     def label_rules(self) -> LabelRules:
-        return LabelRules(self.classes, self.no_label, self.numbers)
+        return LabelRules(self.classes, self.no_label, self.numbers, join=self.join)
 
     def from_python(self, value: Any, place: str, source: str) -> Example:
         """Return the example of a text, or of a pair of texts."""
@@ -159,9 +165,11 @@ class LabeledTexts:
         return Example(text, pair, None, source)
 
     def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> LabeledTexts:
-        """Find out whether labels are scores, if they may be."""
-        if self.numbers is not None or not labeled:
+        """Find out whether labels are scores, if they may be, and whether all scores have decimal commas."""
+        if self.numbers is False or not labeled:
             return self
+        if self.numbers:
+            return replace(self, decimal_comma=self._has_decimal_commas(rows, path))
         labels, name, first_text = list[str](), "", ""
         for row in islice(rows, PROBED_ROWS):
             with suppress(UserError):
@@ -177,11 +185,28 @@ class LabeledTexts:
             raise UsageError(f"{path or 'the examples'}: {problem}", remedy)
         return replace(self, numbers=2 * sum(map(_is_number, labels)) >= len(labels) > 0)
 
+    def _has_decimal_commas(self, rows: Iterator[Any], path: Path | None) -> bool:
+        """Return whether all numbers are written as 1,5. Raises a UsageError if they could also be thousands, as 1,500."""
+        fractions = set()
+        for row in rows:
+            with suppress(UserError):
+                columns = self.columns(row, labeled=True) if isinstance(row, Row) else TextColumns("", None, None, ())
+                for name in columns.numbers or filter(None, [columns.label]):
+                    if not (number := _WITH_COMMA.fullmatch(str(row.values[name]).strip())):
+                        return False
+                    fractions.add(len(number[1] or ""))
+        if fractions == {0, 4} or fractions == {4}:
+            problem = f"{path or 'the examples'}: a comma in its numbers could be decimal, or separate thousands"
+            raise UsageError(problem, "Write a point, or no comma")
+        if fractions - {0}:
+            console.info_once(f"{path or 'the examples'}: its numbers have decimal commas")
+        return bool(fractions - {0})
+
     def columns(self, row: Row, labeled: bool) -> TextColumns:
         return _find_columns(self, Header(row.values), labeled)
 
     def to_example(self, row: Row, columns: TextColumns, labeled: bool, seen: dict[Any, Any]) -> Example:
-        values, source, place = row
+        values, source, place = row = row if not self.decimal_comma else _with_points(row, columns)
         text = require_string(values[columns.text], columns.text, place)
         pair = require_string(values[columns.text_pair], columns.text_pair, place) if columns.text_pair else None
         if (first := seen.get("columns")) is None:
@@ -231,6 +256,12 @@ class LabeledTexts:
 
 def _is_number(label: str) -> bool:
     return parse_label_number(label) is not None
+
+
+def _with_points(row: Row, columns: TextColumns) -> Row:
+    """Return a row whose numbers have decimal points instead of commas."""
+    names = columns.numbers or filter(None, [columns.label])
+    return row._replace(values=row.values | {name: str(row.values[name]).replace(",", ".") for name in names})
 
 
 def _numbers(row: Row, columns: TextColumns) -> tuple[str, ...]:

@@ -7,10 +7,12 @@ counts bad records, tasks report each one.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import IO, Any
 
+from bertie.base import console
 from bertie.base.errors import UserError
 from bertie.base.untrusted import RepeatedKeyError, parse_json
 from bertie.files import lines
@@ -25,6 +27,8 @@ Record = tuple[int, dict[str, Any] | BadRecord]
 """The number of a record's first line (.parquet: of the row), from 1, and its values by column."""
 NamesOfHeaderless = Callable[[list[str]], list[str] | None]
 """Receives the cells of a table's first row. Returns the column names if that row is data, None if it is the header."""
+QUOTED_LINES = 1000  # at the start of a .tsv file that say whether its cells are in quotes
+_CELL = re.compile(r'("(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r?\n|$)')
 _EXPECTED_OBJECT = 'expected a JSON object, as in {"text": …}, found '
 _Cells = tuple[int, list[str] | BadRecord]
 
@@ -66,7 +70,7 @@ def read_records(
         return _parse_txt(decoded)
     if format == "csv":
         return _parse_table(name, _split_csv(name, decoded), fields, headerless, encoding)
-    return _parse_table(name, _split_tsv(decoded), fields, headerless)
+    return _parse_table(name, _split_tsv(name, decoded), fields, headerless)
 
 
 def _parse_txt(decoded: Iterator[Line]) -> Iterator[Record]:
@@ -95,19 +99,46 @@ def _parse_jsonl(decoded: Iterator[Line]) -> Iterator[Record]:
             yield number, BadRecord("not a JSON object", _EXPECTED_OBJECT + type(value).__name__)
 
 
-def _split_tsv(decoded: Iterator[Line]) -> Iterator[_Cells]:
-    """Split lines at tabs. Nothing quotes: a lone " is text. An empty line is not a row."""
-    for number, line in decoded:
+def _split_tsv(name: str, decoded: Iterator[Line]) -> Iterator[_Cells]:
+    """Split lines at tabs. Nothing quotes: a lone " is text, unless the table `is_quoted`. An empty line is not a row."""
+    first = list(islice(decoded, QUOTED_LINES))
+    if is_quoted("".join(line for _, line in first if isinstance(line, str)), whole=len(first) < QUOTED_LINES):
+        console.info_once(f"{name}: cells are in quotes, as pandas writes them")
+        yield from _split_quoted(chain(first, decoded), "\t")
+        return
+    for number, line in chain(first, decoded):
         if isinstance(line, BadRecord):
             yield number, line
         elif line := line.rstrip("\r\n"):
             yield number, line.split("\t")
 
 
+def is_quoted(start: str, whole: bool) -> bool:
+    """Return whether cells between tabs are in quotes, as pandas writes those with a tab, a line break or a quote.
+
+    So every cell with a quote begins and ends with one, and doubles those inside; and one has such a pair, a tab or a break.
+
+    Args:
+        start: The start of the table.
+        whole: Whether it is all of it.
+    """
+    place, proof = 0, False
+    while place < len(start):
+        if (cell := _CELL.match(start, place)) is None:
+            return proof and not whole and start[place] == '"' and _CELL.match(f'{start[place:]}"') is not None
+        proof |= cell[1][:1] == '"' and any(mark in cell[1][1:-1] for mark in ('""', "\t", "\n"))
+        place = cell.end()
+    return proof
+
+
 def _split_csv(name: str, decoded: Iterator[Line]) -> Iterator[_Cells]:
+    delimiter, decoded = find_delimiter(name, decoded)
+    yield from _split_quoted(decoded, delimiter)
+
+
+def _split_quoted(decoded: Iterator[Line], delimiter: str) -> Iterator[_Cells]:
     """Parse CSV with quotes as in RFC 4180. An empty line is not a row. Lines hold undecodable bytes as surrogates."""
     csv.field_size_limit(lines.MAX_RECORD_BYTES)  # the module has this one global limit; an open quote reads up to it
-    delimiter, decoded = find_delimiter(name, decoded)
     start = last = 0  # the first and the last line of the row that is being read
     bad_lines: list[tuple[int, BadRecord]] = []
 

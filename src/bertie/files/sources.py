@@ -13,7 +13,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from bertie.base import console, storage
+from bertie.base import console, storage, untrusted
 from bertie.base.errors import MachineError, UsageError, UserError
 from bertie.files.compression import COMPRESSIONS, decompress
 from bertie.files.store import in_words, is_url
@@ -66,6 +66,8 @@ class Source:
         Raises:
             UserError: inside the block as well, if the file cannot be read; MachineError if the cause is not the path.
         """
+        if not is_url(self.path):
+            untrusted.require_content(Path(self.path), None)
         try:
             with _open_raw(self.path) as raw:
                 yield decompress(split_suffix(self.path)[1], raw)

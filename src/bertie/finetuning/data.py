@@ -94,12 +94,13 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     dev_examples = labeled_examples(task.reader, dev, config.strict)
     _report(dev, task, dev_examples)
     task.validate(dev_examples)
-    if (own := task.own_tokenizer(checkpoint.tokenizer)) is not checkpoint.tokenizer:
+    own = task.own_tokenizer(checkpoint.tokenizer)
+    if own.splits_characters and not checkpoint.tokenizer.splits_characters:
         texts = [text for example in train_examples[:1000] for text in example.texts]
         before, now = (sum(map(len, tokenizer.encode(texts))) for tokenizer in (checkpoint.tokenizer, own))
         longer = f"{now / max(before, 1):.1f} times as many as with {checkpoint.folder.name}'s own tokenizer"
         console.info(f"the training examples: {now / len(texts):.0f} tokens each on average, {longer}")
-        checkpoint = replace(checkpoint, tokenizer=own)
+    checkpoint = replace(checkpoint, tokenizer=own)
     if tokens := task.added_tokens:
         before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, tokens)
         if new := checkpoint.tokenizer.vocabulary[before:]:

@@ -188,6 +188,8 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
         console.warn(f"{checkpoint.folder}: no task of bertie has a head ({head.shape}) with {output}: it is ignored")
         return None
     task = with_pooling(tasks[0], checkpoint.config)
+    if checkpoint.tokenizer.truncates_left and getattr(task, "truncation", "") == "head":
+        task = replace(cast(Any, task), truncation="tail")
     _require_outputs(checkpoint, head.shape, task.labels)
     return task
 

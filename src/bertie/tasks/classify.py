@@ -57,6 +57,7 @@ class Classify(TaskDefaults):
     """Weights of the classes in the loss. balanced: n / (number of classes · n_c) for a class with n_c of n examples. A table:
     one weight for each class."""
     no_label: text_options.UnknownLabels = ()
+    join_labels: text_options.JoinLabels = False
     truncation: text_options.TextTruncation = "head"
     doc_stride: text_options.WindowStride = 0
     pooling: text_options.HeadReads = "model"
@@ -69,7 +70,11 @@ class Classify(TaskDefaults):
     @property
     def reader(self) -> Reader:
         columns = (self.text, self.text_pair, self.label)
-        return Reader(LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels))
+        return Reader(
+            LabeledTexts(
+                *columns, paired=self.paired, no_label=self.no_label, classes=self.labels, join=self.join_labels
+            )
+        )
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -104,7 +104,8 @@ class Embed(TaskDefaults):
         if not known:
             return replace(self, scored=False)
         if min(known) == max(known):
-            raise UserError(f"every pair has the score {known[0]:g} ({examples[0].source} …): nothing to learn")
+            problem = f"every pair has the score {known[0]:g} ({examples[0].source} …): nothing to learn"
+            raise UserError(problem, "If all are positive pairs, leave the column out")
         return replace(self, scored=True, lowest=min(known), highest=max(known))
 
     def validate(self, examples: list[Example]) -> None:

@@ -85,6 +85,7 @@ class MultiLabel(TaskDefaults):
     """Weights of the positive examples of each label in the loss. balanced: negative by positive training examples of the
     label. A table: one weight for each label."""
     no_label: text_options.UnknownLabels = ()
+    join_labels: text_options.JoinLabels = False
     truncation: text_options.TextTruncation = "head"
     doc_stride: text_options.WindowStride = 0
     pooling: text_options.HeadReads = "model"
@@ -104,7 +105,7 @@ class MultiLabel(TaskDefaults):
     @property
     def reader(self) -> Reader:
         texts = LabeledTexts(self.text, self.text_pair, label_names=(), paired=self.paired)
-        settings = (self.label, self.separator, self.labels, self.no_label)
+        settings = (self.label, self.separator, self.labels, self.no_label, self.join_labels)
         return Reader(LabelSets(texts, *settings, data_format=self.data_format))
 
     @classmethod

@@ -24,6 +24,8 @@ def read_predictions(path: Path) -> list[Row | UserError]:
         UsageError: if the file does not exist, or is not .json, .jsonl or .tsv.
         UserError: for the first line that cannot be read.
     """
+    if path.suffix == ".json" and isinstance(listed := storage.parse(path, storage.read_bytes(path)), list):
+        return [_row_or_error(_of_evaluate(row)) for row in given_predictions(listed)]
     if path.suffix == ".json":
         return [Row({"id": name, "answer": answer}, path.name, f"{path}: {name}") for name, answer in by_id(path)]
     if path.suffix not in (".jsonl", ".tsv"):
@@ -101,6 +103,12 @@ def require_number(value: Any, place: str) -> float:
 
 def _row_or_error(row: Row) -> Row | UserError:
     return UserError(f"{row.place}: an error in place of a prediction") if set(row.values) == {"error"} else row
+
+
+def _of_evaluate(row: Any) -> Any:
+    """Return a row with the names of bertie for those that `evaluate` has for answers to SQuAD."""
+    names = {"prediction_text": "answer", "no_answer_probability": "null_score"}
+    return row.renamed(names) if isinstance(row, Row) else row
 
 
 def _sort_by_index(path: Path, rows: list[Row]) -> list[Row | UserError]:

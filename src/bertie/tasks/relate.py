@@ -25,7 +25,7 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import PooledHead, SpanPairHead
 from bertie.model.heads.text_pooling import TaskPooling
-from bertie.tasks import classes
+from bertie.tasks import classes, text_options
 from bertie.tasks.encoding import by_example, pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, member_table
 from bertie.tasks.evaluation.passages import shortened
@@ -92,6 +92,7 @@ class Relate(TaskDefaults):
     no_label: tuple[str, ...] = ()
     """Labels that mean that the label is unknown, such as -1; such examples are left out. Empty: detected, if the other
     labels leave no doubt."""
+    join_labels: text_options.JoinLabels = False
     labels: tuple[str, ...] = ()
     """The relations; empty: the labels of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
@@ -142,7 +143,7 @@ class Relate(TaskDefaults):
         types = known if typed and self.markers else None
         settings = (self.text, self.label, self.spans, self.types, self.end, typed)
         labels = (self.no_label, self.labels, self.negative)
-        return Reader(RelationTexts(*settings, types, *labels, data_format=self.data_format))  # pyright: ignore
+        return Reader(RelationTexts(*settings, types, *labels, self.data_format, self.join_labels))  # pyright: ignore
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

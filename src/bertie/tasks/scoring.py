@@ -21,7 +21,7 @@ from bertie.examples.left_out import valid_examples
 from bertie.examples.reader import Reader
 from bertie.examples.rows import Row, parse_finite
 from bertie.tasks import AnyTask
-from bertie.tasks.prediction_files import by_id, given_predictions, read_predictions, require_once
+from bertie.tasks.prediction_files import given_predictions, read_predictions, require_once
 from bertie.tasks.task import Task
 
 
@@ -139,11 +139,9 @@ def _read_odds(source: str | Path | dict[Any, Any], answered: list[str], where: 
 
 
 def _odds_in(path: Path) -> list[tuple[str, Any]]:
-    if path.suffix != ".jsonl":
-        return by_id(path)
     rows = [raise_error(row) for row in read_predictions(path)]
     require_once((str(row.values.get("id")) for row in rows), str(path))
-    return [(str(row.values.get("id")), row.values.get("null_score")) for row in rows]
+    return [(str(row.values.get("id")), row.values.get("null_score", row.values.get("answer"))) for row in rows]
 
 
 def _ignore(what: str, extra: list[str], where: str, strict: bool) -> None:

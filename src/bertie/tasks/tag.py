@@ -197,6 +197,7 @@ class Tag(TaskDefaults):
         console.warn(f"tags that do not occur in the training examples count as errors: {found}")
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        tokenizer = super().own_tokenizer(tokenizer)
         return tokenizer if self.units == "words" else by_characters(tokenizer)
 
     def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:

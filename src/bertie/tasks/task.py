@@ -27,6 +27,7 @@ A task inherits `TaskDefaults`. Methods that several tasks have in common are fu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NewType, Protocol, Self
 
@@ -119,8 +120,9 @@ class TaskDefaults(Protocol):
         return self
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return the tokenizer of a run that is fine-tuned from a model with another one."""
-        return tokenizer
+        """Return the tokenizer of a run that is fine-tuned from a model with another one: it truncates as the task does."""
+        keeps = getattr(self, "truncation", None)
+        return tokenizer if keeps is None else replace(tokenizer, truncates_left=keeps == "tail")
 
     def without_scale(self) -> Any:
         """Return the task for a head whose outputs are on the scale of the examples."""

@@ -17,6 +17,10 @@ UnknownLabels = Annotated[
         "and MNLI's dash."
     ),
 ]
+JoinLabels = Annotated[
+    bool,
+    Doc("Read labels as one that look the same, such as an accent as part of a letter and as a character of its own."),
+]
 TextTruncation = Annotated[
     Truncation,
     Doc(

@@ -97,20 +97,16 @@ def read_settings(folder: ModelFolder, engine: tokenizers.Tokenizer | None) -> T
 
 
 def require_obeyed(path: Path, values: dict[str, Any]) -> None:
-    """Raise UserError if the settings of a tokenizer bring what bertie does not read, or truncate at the start."""
+    """Raise UserError if the settings of a tokenizer bring what bertie does not read."""
     for name in REFUSED:
         if name in values:
             raise UserError(f"{path}: {name} is not a setting of tokenizers: remove it")
     for name in ("init_inputs", "fast_tokenizer_files"):
         if [entry for entry in values.get(name) or () if entry != JSON]:
             raise UserError(f"{path}: {name} is {str(values[name])[:100]}, which bertie does not read: remove it")
-    require_side(f"{path}: truncation_side", values.get("truncation_side", "right"))
-
-
-def require_side(name: str, side: object) -> None:
-    """Raise UserError unless long texts keep their start."""
-    if str(side).lower() != "right":
-        raise UserError(f'{name} is {repr(side)[:60]}: bertie truncates at the end: set it to "right"')
+    if values.get("truncation_side", "right") not in ("left", "right"):
+        side = repr(values["truncation_side"])[:60]
+        raise UserError(f'{path}: truncation_side is {side}: it must be "right", or "left"')
 
 
 def _merged_map(folder: ModelFolder, values: dict[str, Any]) -> dict[str, Any]:

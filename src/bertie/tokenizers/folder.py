@@ -32,7 +32,6 @@ from bertie.tokenizers.classes import (
     TokenizerSettings,
     class_name,
     read_settings,
-    require_side,
     texts,
 )
 from bertie.tokenizers.library_backend import LibraryBackend, LibraryRules
@@ -77,6 +76,7 @@ class TokenizerFolder:
         extra: Added tokens that are special without having a role, such as "[E1]".
         name: The class of transformers that reads the folder.
         split: Whether the folder says that special tokens in a text are text (split_special_tokens).
+        truncates_left: Whether long texts keep their end (truncation_side).
     """
 
     backend: Backend
@@ -84,6 +84,7 @@ class TokenizerFolder:
     extra: tuple[str, ...]
     name: str
     split: bool
+    truncates_left: bool
 
 
 def read_folder(folder: ModelFolder) -> TokenizerFolder:
@@ -107,8 +108,7 @@ def read_folder(folder: ModelFolder) -> TokenizerFolder:
         theirs = transformers_tokenizer.load(folder.path, name)
         engine, name, types = theirs.backend_tokenizer, type(theirs).__name__, TOKEN_TYPES in theirs.model_input_names
         roles = {role.removesuffix("_token"): str(token) for role, token in theirs.special_tokens_map.items()}
-    if engine.truncation and "truncation_side" not in values:
-        require_side(f"{folder / JSON}: truncation.direction", engine.truncation["direction"])
+    side = values.get("truncation_side") or (engine.truncation or {}).get("direction", "right")
     split = bool(values.get("split_special_tokens"))
     with library_errors(f"{folder}: its tokenizer is damaged"), naming(folder):
         tokens = _tokens_with_rows(engine, roles, settings)
@@ -124,7 +124,7 @@ def read_folder(folder: ModelFolder) -> TokenizerFolder:
         backend = replace(backend, templates=backend.templates.without_types())
     if file is not None:
         _warn_of_other_entries(folder, known)
-    return TokenizerFolder(backend, settings.longest, extra, name, split)
+    return TokenizerFolder(backend, settings.longest, extra, name, split, side.lower() == "left")
 
 
 def _build(settings: TokenizerSettings, name: str, file: Any) -> tuple[Any, dict[str, AddedToken]]:

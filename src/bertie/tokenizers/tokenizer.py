@@ -60,12 +60,14 @@ class Tokenizer:
         longest: Length in tokens that the folder names as its limit (model_max_length). None: it names none.
         extra: User tokens that Hugging Face calls special, such as "[E1]": decoding may leave them out there.
         split: Whether special tokens in a text are text in transformers, too (split_special_tokens).
+        truncates_left: Whether texts that are too long keep their end (truncation_side), where nothing else says it.
     """
 
     backend: Backend
     longest: int | None = None
     extra: tuple[str, ...] = ()
     split: bool = False
+    truncates_left: bool = False
 
     @classmethod
     def build(
@@ -120,7 +122,7 @@ class Tokenizer:
             UserError: A file is damaged, needs what bertie cannot reproduce, or leaves the case in doubt.
         """
         read = read_folder(ModelFolder.of(folder))
-        return cls(read.backend, read.longest, read.extra, read.split)
+        return cls(read.backend, read.longest, read.extra, read.split, read.truncates_left)
 
     def save(self, folder: Path, model_max_length: int = 512) -> None:
         """Write the tokenizer to a folder that Hugging Face's AutoTokenizer reads too.
@@ -140,6 +142,8 @@ class Tokenizer:
             config["additional_special_tokens"] = list(self.extra)  # the name that transformers 4 and 5 read
         if self.split:
             config["split_special_tokens"] = True
+        if self.truncates_left:
+            config["truncation_side"] = "left"
         storage.write_atomic(folder / "tokenizer.json", to_json(self.backend.engine, self.extra) + "\n")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)

@@ -115,7 +115,7 @@ def to_sequences(
     tokenizer: Tokenizer,
     parts: Many[TokenizedText],
     max_length: int,
-    truncation: Truncation = "head",
+    truncation: Truncation | None = None,
     doc_stride: int = 128,
     separate: Separate = "",
 ) -> list[Sequence]:
@@ -130,7 +130,8 @@ def to_sequences(
         tokenizer: The tokenizer of the texts.
         parts: One text or two.
         max_length: Maximum length of a sequence in tokens, special tokens included.
-        truncation: What to keep of a text that is too long: its head, its tail, both, or all of it in windows.
+        truncation: What to keep of a text that is too long: its head, its tail, both, or all of it in windows. None: what the
+            tokenizer keeps, which is usually the head.
         doc_stride: Tokens from the start of a window to the start of the next. 0: half a window.
         separate: What an encoder reads separately. texts: build [CLS] A [SEP] [CLS] B [SEP] of a pair. orders: build the
             sequences of A and B, and of B and A, each of at most `max_length` tokens. Token types tell apart the two.
@@ -139,6 +140,7 @@ def to_sequences(
         One sequence, or the windows in order: `part` is the number of the window, `weight` 1 / windows, and `truncated`
         the number of tokens that were left out.
     """
+    truncation = truncation or ("tail" if tokenizer.truncates_left else "head")
     max_tokens = max_length - special_tokens(tokenizer, len(parts), separate)
     lengths = [len(part.ids) for part in parts]
     if sum(lengths) <= max_tokens:

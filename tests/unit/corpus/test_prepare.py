@@ -358,8 +358,8 @@ def test_documents_without_tokens_are_counted(tmp_path: Path, tokenizer: Tokeniz
     [
         ([], 0.2, "no text to prepare: the files hold no documents"),
         (["\u200b", "\u200d"], 0.2, "no text to prepare: all 2 documents lack tokens"),
-        (TEXTS, 1e-9, "the evaluation set has 0 of 300 documents, .*: raise --eval-share 1e-09"),
-        (TEXTS, 1 - 1e-9, "the training set has 0 of 300 documents, .*: lower --eval-share"),
+        (TEXTS, 1e-9, "the evaluation set has 0 of 300 documents, .*Raise --eval-share 1e-09"),
+        (TEXTS, 1 - 1e-9, "the training set has 0 of 300 documents, .*Lower --eval-share"),
     ],
 )
 def test_too_little_text_is_an_error(

@@ -17,6 +17,7 @@ from tests.unit.tokenizers.test_tokenizer import VOCABULARY
 from bertie.base.errors import UsageError, UserError
 from bertie.tokenizers.sentencepiece import read_model
 from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import encode
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def change(path: Path, **values: object) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"truncation_side": "left"}, "truncation_side is 'left'"),
+        ({"truncation_side": "Left"}, "truncation_side is 'Left'"),
         ({"truncation_side": ["left"] * 4000}, "truncation_side is ['left', 'left'"),
         ({"do_lower_case": "no"}, "is damaged"),
         ({"model_max_length": "long"}, "model_max_length is 'long'"),
@@ -52,14 +53,20 @@ def test_settings_that_are_not_obeyed_are_named(folder: Path, values: dict[str, 
     assert "\n" not in str(caught.value)
 
 
-def test_truncation_at_the_start_is_named_wherever_it_is_set(folder: Path) -> None:
+def test_truncation_at_the_start_is_obeyed_wherever_it_is_set(folder: Path) -> None:
     change(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    assert not Tokenizer.load(folder).truncates_left
     truncation = {"direction": "Left", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
     change(folder / "tokenizer.json", truncation=truncation)
-    with pytest.raises(UserError, match=r"tokenizer\.json: truncation\.direction is 'left'"):
-        Tokenizer.load(folder)
+    assert Tokenizer.load(folder).truncates_left
     change(folder / "tokenizer_config.json", truncation_side="right")  # transformers takes it from here, if it is here
-    Tokenizer.load(folder)
+    assert not Tokenizer.load(folder).truncates_left
+    change(folder / "tokenizer_config.json", truncation_side="left")
+    Tokenizer.load(folder).save(folder / "saved")
+    tokenizer = Tokenizer.load(folder / "saved")
+    [sequence] = encode(tokenizer, ["a b c d e f"], max_length=5)
+    whole = tokenizer.encode(["a b c d e f"])[0]
+    assert sequence.input_ids[1:-1].tolist() == whole[-3:].tolist()
 
 
 def test_a_path_may_be_a_string_and_the_limit_of_the_folder_is_known(folder: Path) -> None:
