@@ -30,9 +30,9 @@ class Args:
 
     runs: Positional[list[str]]
     """Models: runs, checkpoint folders or hub ids. NAME=RUN sets the name in requests, which is by default the last part of
-    the path."""
+    the path. The name may have a slash, such as org/mini."""
     host: str = "127.0.0.1"
-    """Address to listen on. 0.0.0.0: all addresses of the machine."""
+    """Address to listen on. 0.0.0.0: all addresses of the machine; "::": also those of IPv6."""
     port: int = 8000
     """Port to listen on. 0: any free port, which the event `started` in the log names."""
     threads: int = 0
@@ -48,6 +48,8 @@ class Args:
     dialect: DialectName | None = None
     """Dialect that answers on paths that several dialects share, such as POST /; by default, none. Below its base, such
     as /tei, each dialect has all its paths."""
+    root_path: str = ""
+    """Path of the server behind a proxy, such as /bert, which the proxy may leave out or not."""
     dimensions: tuple[int, ...] = ()
     """Smaller widths of vectors that requests may also ask for, such as 64 128, for models that were trained for them.
     By default, the matryoshka_dimensions in the config.json of each model."""
@@ -74,6 +76,8 @@ def run(args: Args) -> JsonResult:
     keys = ApiKeys.read(args.api_keys) if args.api_keys else ApiKeys()
     use_one_tokenizer_thread()  # the processors are for the model
     sources = _names(args.runs)
+    if args.root_path and not re.fullmatch(r"(/[\w.~-]+)+/?", args.root_path):
+        raise UsageError(f"--root-path {args.root_path}: give a path such as /bert")
     for origin in args.cors:
         if not ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors {origin}: give an origin as browsers send it, such as https://example.org:8443")
@@ -87,8 +91,9 @@ def run(args: Args) -> JsonResult:
         service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
         if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
             console.warn(f"anyone who can connect to {args.host} may use the server: set --api-keys")
-        announce(service, args.host, listener.getsockname()[1], not args.no_page)
-        serve(service, listener, Front(args.cors, not args.no_page, args.dialect))
+        front = Front(args.cors, not args.no_page, args.dialect, args.root_path.rstrip("/"))
+        announce(service, args.host, listener.getsockname()[1], front)
+        serve(service, listener, front)
     return {"models": list(models)}
 
 
@@ -98,7 +103,7 @@ def _names(runs: list[str]) -> dict[str, str]:
         raise UsageError("bertie serve needs RUN as its first argument: give a run, a model folder or a hub id")
     sources: dict[str, str] = {}
     for run in runs:
-        named = re.fullmatch(r"([\w.\-]+)=(.+)", run)
+        named = None if Path(run).exists() else re.fullmatch(r"([\w.\-]+(?:/[\w.\-]+)*)=(.+)", run)
         name, source = named.groups() if named else (Path(run).absolute().name or run, run)
         if name in sources:
             raise UsageError(

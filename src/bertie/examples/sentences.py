@@ -170,7 +170,7 @@ class TaggedSentences:
         if path is not None and _is_conll(path):
             certain = not self.comments and self._conll(path, labeled).has_comments()
             return replace(self, data_format=DataFormat(has_comments=True)) if certain else self
-        for row in (row for row in rows if labeled and isinstance(row, Row) and self.data_format.end is None):
+        for row in (row for row in rows if isinstance(row, Row)) if labeled and self.data_format.end is None else ():
             with suppress(UserError):
                 columns = self.columns(row, labeled)
                 spans = [] if columns.of_words or columns.tags is None else row.values[columns.tags]

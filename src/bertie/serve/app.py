@@ -27,7 +27,7 @@ EXPOSED = ("X-Request-Id", "Retry-After", "Server-Timing", VOCABULARY)
 
 def build_app(service: Service, front: Front) -> ASGIApp:
     """Return the ASGI application."""
-    description = openapi(front.dialect)
+    description = openapi(front.dialect, front.root_path)
 
     async def describe(_: Any, __: None) -> Response:
         return json_response(description)
@@ -51,12 +51,27 @@ def build_app(service: Service, front: Front) -> ASGIApp:
     app = Starlette(routes=app_routes, exception_handlers={HTTPException: http_error})
     app.router.redirect_slashes = False  # a redirect would name the host that the client names
     served_app = _without_last_slash(app)
+    if front.root_path:
+        served_app = _below(served_app, front.root_path)
     if not front.origins:
         return served_app
     # Browsers let the pages of these origins use it. Such a page may send any header: clients send their own, such as
     # X-Stainless-OS, and the server ignores what it does not know. Cookies are never read.
     allowed = front.origins, ("GET", "POST"), ("*",)
     return CORSMiddleware(served_app, *allowed, expose_headers=EXPOSED, allow_private_network=True)
+
+
+def _below(app: ASGIApp, root: str) -> ASGIApp:
+    """Return the application for a proxy that has it below a path, whether or not the proxy leaves the path out."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == root and scope["method"] == "GET":  # the page has relative links
+            await Response(status_code=307, headers={"Location": f"{root}/"})(scope, receive, send)
+            return
+        await app({**scope, "path": path.removeprefix(root)} if path.startswith(f"{root}/") else scope, receive, send)
+
+    return call
 
 
 def _without_last_slash(app: ASGIApp) -> ASGIApp:

@@ -28,18 +28,18 @@ ErrorType = Literal[
 class Limits:
     """The limits of one request, and of the waiting work. A request beyond a limit is refused, never slowed down."""
 
-    max_bytes: Positive = 4 * 2**20
+    max_bytes: Positive = 16 * 2**20
     """Maximum number of bytes in the body of a request (else status 413)."""
     max_items: Positive = 2048
     """Maximum number of texts in a request (else 413)."""
-    max_characters: Positive = 1_000_000
+    max_characters: Positive = 4_000_000
     """Maximum number of characters in all texts of a request (else 413)."""
     max_text_characters: Positive = 100_000
     """Maximum number of characters in one text (else 413). Limits the time for tokenizing it."""
-    queue_tokens: Positive = 262_144
+    queue_tokens: Positive = 1_048_576
     """Maximum number of tokens that wait or are computed for one model. A request that does not fit gets status 429,
     and so does one that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets
-    413."""
+    413, and so does one that the model cannot compute within `timeout`."""
     buffer_bytes: Positive = 256 * 2**20
     """Maximum number of bytes in the bodies of all requests that have no answer yet, in the attention and cosines that
     they ask for, and in large answers that clients have not read yet (else 429, or 413 if one request alone needs
@@ -157,3 +157,5 @@ class Front:
     """Whether it has a page of its own."""
     dialect: DialectName | None = None
     """The dialect that has the paths without a base that several claim."""
+    root_path: str = ""
+    """What a proxy has before the paths of the server, such as "/bert". Empty: nothing."""

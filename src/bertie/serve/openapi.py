@@ -45,11 +45,12 @@ Contents = dict[Any, Schema]  # what a body of a type is
 TIMING = "Milliseconds in each stage: tokenize, queue, compute, total."
 
 
-def openapi(chosen: str | None = None) -> Schema:
+def openapi(chosen: str | None = None, root: str = "") -> Schema:
     """Return the description, as JSON values.
 
     Args:
         chosen: The dialect that has the paths without a base that several claim.
+        root: What a proxy has before the paths.
     """
     served = list(routes(chosen))
     endpoints = [endpoint for _, _, endpoint in served]
@@ -76,6 +77,7 @@ def openapi(chosen: str | None = None) -> Schema:
             "description": "Vectors, similarities, relevance, predictions and masked words of BERT models.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        **({"servers": [{"url": root}]} if root else {}),
         "paths": paths,
         "components": {
             "schemas": components,

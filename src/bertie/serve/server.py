@@ -121,7 +121,8 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        both = host == "::" and socket.has_dualstack_ipv6()  # IPv4 and IPv6
+        listener = socket.create_server((host, port), family=family, backlog=2048, dualstack_ipv6=both)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot listen on {host}:{port}: {reason}: choose another --host or --port") from error
@@ -138,11 +139,12 @@ def _allow_connections(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def announce(service: Service, host: str, port: int, page: bool) -> None:
+def announce(service: Service, host: str, port: int, front: Front) -> None:
     """Say for people where the server listens."""
+    place = f"http://{f'[{host}]' if ':' in host else host}:{port}{front.root_path}"
     for model in service.models.values():
         facts = f"{', '.join(model.operations)}; {model.predictor.max_length} tokens; engine {model.predictor.engine}"
         console.info(f"{model.name}: {facts}")
-    if page:
-        console.info(f"http://{host}:{port}/ is a page to try the models")
-    console.info(f"http://{host}:{port}/openapi.json describes the API; Ctrl-C stops")
+    if front.page:
+        console.info(f"{place}/ is a page to try the models")
+    console.info(f"{place}/openapi.json describes the API; Ctrl-C stops")

@@ -21,13 +21,14 @@ from bertie.serve.logs import JsonLog
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
-from bertie.serve.speed import Correction
+from bertie.serve.speed import BatchSpeed, Correction
 from bertie.serve.worker import Worker
 from bertie.tokenizers.batching import batches
 
 T = TypeVar("T")
 R = TypeVar("R")
 WAIT_SHARE = 0.5  # of the timeout that the work in the queue may take
+OWN_SHARE = 0.8  # of the timeout that a request may take alone, by the prediction
 TARGET_SHARE = 0.8  # of the target that a prediction may take: batches vary, and answers wait for the event loop, too
 AT_ONCE = 32_768  # characters that are tokenized before another request has its turn
 FEW_TEXTS = 32  # whose outputs are decoded in the event loop
@@ -234,6 +235,8 @@ class Service:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         job = QueuedJob(sequences, lane, waiter)
+        if self._alone(job) > OWN_SHARE * self.limits.timeout and self.queue.idle:
+            await loop.run_in_executor(self._tokenizers, self._measure, lane)
         self._admit(job, spent)
         watch = asyncio.ensure_future(gone())
         watch.add_done_callback(lambda _: _fail(waiter, ClientGone()))
@@ -264,6 +267,9 @@ class Service:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
+        if (alone := self._alone(job)) > (limit := OWN_SHARE * self.limits.timeout):
+            most = int(limit / alone * job.tokens)  # not 429: to send it again would not help
+            raise too_large("tokens in the request", job.tokens, most, "split it", "--timeout")
         wait = self.queue.wait(job.lane, job.tokens)
         in_time = self._require_time(wait, spent, job.lane)
         job.late, job.wait = not in_time, wait * in_time
@@ -271,6 +277,16 @@ class Service:
             self.queue.add(job)
         except QueueFull:
             raise self._overloaded(job.lane) from None
+
+    def _alone(self, job: QueuedJob) -> float:
+        """Return the predicted seconds of a job if nothing else is computed."""
+        return job.lane.speed.seconds(job.tokens, self.queue.batch_tokens)
+
+    def _measure(self, lane: Lane) -> None:
+        """Forget what is known of a lane's speed, and measure it: another program may have slowed the batches before."""
+        health = self.models[lane.owner.name].health
+        seconds, lane.speed = health.warm_up(), BatchSpeed()
+        lane.speed.count(health.probe_tokens, seconds)
 
     def _require_time(self, wait: float, spent: float, lane: Lane) -> bool:
         """Refuse a request that would wait for too long. Otherwise all requests of an overload would be late.

@@ -157,6 +157,34 @@ def test_an_idle_server_admits_what_fits_its_queue_whatever_speed_it_expects(mak
         wait_until(lambda: speed.seconds(600, 4096) < 6000)  # and learns from it
 
 
+def test_a_request_that_cannot_end_in_time_is_refused_before_it_is_computed(make_service: Build) -> None:
+    """With a status after which clients do not send it again. The speed is measured afresh."""
+    service = make_service("mlm", timeout=5)
+    with serving(service) as server:
+        health = service.models["mlm"].health
+        health.probe = lambda: time.sleep(0.2)
+        set_speed(service, 0.1)
+        message = {"input": [ids(30)] * 200}
+        answer = server.post("/v1/embeddings", message, **server.knowing_ids)
+        assert (answer.status, answer.error["code"]) == (413, "too_many_tokens")
+        assert "--timeout" in answer.error["message"]
+        assert service.models["mlm"].lanes["vectors"].speed.batch(health.probe_tokens) < 1
+        assert server.post("/v1/embeddings", {"input": [ids(30)]}, **server.knowing_ids).status == 200
+
+
+def test_as_many_texts_as_clients_send_at_once_are_answered_in_order(
+    make_service: Build, small_texts: list[str]
+) -> None:
+    with serving(make_service("mlm")) as server:
+        texts = [f"{number} {small_texts[number % 400][:60]}" for number in range(2048)]
+        answer = server.post("/v1/embeddings", {"input": texts})
+        assert answer.status == 200
+        vectors = np.array([item["embedding"] for item in answer.json["data"]])
+        some = [0, 1, 1000, 2047]
+        alone = [server.post("/v1/embeddings", {"input": texts[i]}).json["data"][0]["embedding"] for i in some]
+        np.testing.assert_allclose(vectors[some], alone, atol=1e-5)
+
+
 def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
     """Otherwise all requests would wait until they time out, and none would be answered."""
     with held(make_service("mlm", timeout=20, batch_tokens=30)) as it:
@@ -186,7 +214,7 @@ def test_requests_that_would_miss_the_target_are_refused_at_once(make_service: B
 
 
 def test_a_request_that_alone_misses_the_target_is_computed_after_the_others(make_service: Build) -> None:
-    with held(make_service("mlm", timeout=600, latency_target=400, batch_tokens=64)) as it:
+    with held(make_service("mlm", timeout=700, latency_target=400, batch_tokens=64)) as it:
         set_speed(it.server.service, 1)
         it.post_later([ids(60)] * 8, 480)
         assert it.post([ids(60)] * 8).status == 429

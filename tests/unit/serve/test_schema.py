@@ -19,7 +19,8 @@ from bertie.serve.openapi import openapi
 from .conftest import Server
 
 # Each endpoint once. Those whose requests name no model are called below the base with the model.
-NAMED = {f"{dialect.base}{each.path}" for _, dialect, each in routes() if "{model}" in each.path and dialect.base}
+PATHS = {f"{dialect.base}{each.path}".replace(":path", "") for _, dialect, each in routes() if dialect.base}
+NAMED = {path for path in PATHS if "{model}" in path}
 OPERATIONS = [
     (f"{dialect.base}{each.path}".replace(":path", "").rstrip("/"), each.method)
     for dialect in DIALECTS

@@ -279,7 +279,7 @@ _OF_MODELS = (
 )
 ENDPOINTS = (
     *_OF_MODELS,
-    *(replace(item, path=f"/models/{{model}}{item.path}".rstrip("/"), bare=False) for item in _OF_MODELS),
+    *(replace(item, path=f"/models/{{model:path}}{item.path}".rstrip("/"), bare=False) for item in _OF_MODELS),
     HEALTH,
     Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus"),
 )
