@@ -115,8 +115,12 @@ def test_files_with_a_character_a_line(tmp_path: Path) -> None:
     assert "if each line has a character, set --task.units characters" in problem
     [listed] = Tag(units="characters").reader.values([["서", "울", " ", "에"]])
     assert (listed.text, listed.words) == ("서울 에", (*"서울에",))
-    with pytest.raises(UserError, match="the word '서울' is no character"):
+    with pytest.raises(UserError, match="'서울' is not one character"):
         list(Tag(units="characters").reader.values([["서울", "에"]]))
+    path.write_text("ก\tO\n\u0e35\tO\n\nข\tO\n")  # a mark by itself
+    bad, good = Tag(units="characters").reader.read(path)
+    assert isinstance(bad, UserError)
+    assert good.words == ("ข",)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ COMMANDS: list[tuple[str, int, str]] = [
     (f"{TRAIN} --vocab-size 0", 2, "--vocab-size 0: give a number from 1 to"),
     (f"{TRAIN} --alphabet-limit -3", 2, "--alphabet-limit -3: give a number from 1 to"),
     (f"{TRAIN} --min-frequency {'9' * 30}", 2, ": give a number from 1 to"),
-    (f"{TRAIN} --documents page", 2, "--documents: expected 'blank-line', 'file'"),
+    (f"{TRAIN} --documents page", 2, "--documents: expected 'blank-line', 'line', 'file'"),
     (PREPARE, 1, "the evaluation set has 0 of 2 documents"),
     (f"{PREPARE} --eval-share 1", 2, "--eval-share 1: give a share"),
     (f"{PREPARE} --eval-share nan", 2, "--eval-share nan: give a share"),

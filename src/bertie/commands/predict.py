@@ -37,8 +37,9 @@ class Args:
     text per line; -.jsonl, -.csv or -.tsv: rows from stdin."""
     aggregation_strategy: Strategy | None = None
     """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. words (default):
-    the first subword of a word gives its tag, as in training. first, average, max: the first or all subwords of the
-    pipeline's words do. simple: subwords are tagged and joined. none: every subword by itself."""
+    the first subword of a word gives its tag, as in training. first, average, max: words as transformers splits them, tagged
+    by their first subword, the mean of their subwords, or the most certain one. simple: subwords are tagged and joined. none:
+    every subword by itself."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
     how: Flat[ModelOptions] = ModelOptions()

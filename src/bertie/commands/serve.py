@@ -32,7 +32,7 @@ class Args:
     """Models: runs, checkpoint folders or hub ids. NAME=RUN sets the name in requests, which is by default the last part of
     the path. The name may have a slash, such as org/mini."""
     host: str = "127.0.0.1"
-    """Address to listen on. 0.0.0.0: all addresses of the machine; "::": also those of IPv6."""
+    """Address to listen on. 0.0.0.0: all IPv4 addresses of the machine; "::": all of IPv4 and IPv6."""
     port: int = 8000
     """Port to listen on. 0: any free port, which the event `started` in the log names."""
     threads: int = 0
@@ -49,7 +49,7 @@ class Args:
     """Dialect that answers on paths that several dialects share, such as POST /; by default, none. Below its base, such
     as /tei, each dialect has all its paths."""
     root_path: str = ""
-    """Path of the server behind a proxy, such as /bert, which the proxy may leave out or not."""
+    """Path under which a proxy serves this server, such as /bert. The proxy may strip it or keep it."""
     dimensions: tuple[int, ...] = ()
     """Smaller widths of vectors that requests may also ask for, such as 64 128, for models that were trained for them.
     By default, the matryoshka_dimensions in the config.json of each model."""

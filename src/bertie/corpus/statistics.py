@@ -90,7 +90,7 @@ class CorpusStatistics:
             raise UserError(f"no text to prepare: {reason}")
         for name, title, change in (("eval", "evaluation", "raise"), ("train", "training", "lower")):
             if (documents := self.splits[name]["documents"]) < 2:
-                few = "a blank line ends a document of .txt files; --documents line: every line is one. "
+                few = "In .txt files, a blank line ends a document; with --documents line, every line is one. "
                 raise UserError(
                     f"the {title} set has {documents} of {total} documents, but needs at least 2",
                     f"{few * (total < 10)}{change.capitalize()} --eval-share {eval_share:g}, or give more documents",

@@ -92,23 +92,24 @@ class LabelRules:
             raise UsageError(problem, f"Its labels are {join_names(sorted(labels)[:5])}")
 
     def require_looks(self, labels: Collection[str], where: str) -> None:
-        """Raise a UsageError if two labels look the same, unless they are joined."""
+        """Raise a UsageError if two labels look the same."""
+        for label, other in self._alike(labels).items():
+            problem = f"{where}: the labels {other!a} and {label!a} look the same, {shorten(label)!r}"
+            raise UsageError(problem, "If they are one, set --task.join-labels")
+
+    def _alike(self, labels: Collection[str]) -> dict[str, str]:
+        """Return the labels that look like a class, or like another label that is composed, and this one."""
         looks = {_look(name): name for name in self.classes}
-        for label in sorted(labels):
-            if not self.join and label != (other := looks.setdefault(_look(label), label)):
-                problem = f"{where}: the labels {other!a} and {label!a} look the same, {shorten(label)!r}"
-                raise UsageError(problem, "If they are one, set --task.join-labels")
+        ordered = sorted(labels, key=lambda label: (not unicodedata.is_normalized("NFC", label), label))
+        firsts = {label: looks.setdefault(_look(label), label) for label in ordered}
+        return {label: first for label, first in firsts.items() if label != first}
 
     def spellings(self, labels: Collection[str]) -> dict[str, str]:
         """Return the names of those labels that are written in another way: "1" for 1.0, "true" for True, or joined ones.
 
         A label is the class that it means. Without classes, true and false are named as in JSON, if all labels are one of them.
         """
-        names: dict[str, str] = {}
-        looks = {_look(name): name for name in self.classes}
-        for label in sorted(labels, key=lambda label: (not unicodedata.is_normalized("NFC", label), label)):
-            if self.join and label != (first := looks.setdefault(_look(label), label)):
-                names[label] = first
+        names = self._alike(labels) if self.join else {}
         for meaning in (_boolean, _whole):
             counts = Counter(map(meaning, self.classes))
             named = {key: name for name in self.classes if (key := meaning(name)) and counts[key] == 1}

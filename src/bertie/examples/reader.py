@@ -45,7 +45,7 @@ class DataFormat:
     separator: str | None = None
     """The separator of the labels of a cell."""
     end: Literal["last", "after"] | None = None
-    """Which token the end of a span names: its last, or the one after it."""
+    """Which token or character the end of a span names: its last, or the one after it."""
     has_comments: bool | None = None
     """Whether lines of a CoNLL file that begin with "#" and could be words are comments."""
     first_ending: int | None = None

@@ -9,7 +9,7 @@ import codecs
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -71,7 +71,8 @@ def file_format(path: Path) -> str:
 
 
 def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterator[Row | UserError]:
-    """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed. Or of .json.
+    """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed. A .json file
+    is read at once.
 
     Args:
         path: The file. "-" is stdin, read as .txt, where each line is a row with the column "text"; see `is_stdin`.
@@ -86,7 +87,7 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
     """
     if not is_stdin(path):
         require_file(path)
-        if path.suffix == ".json" or _is_array(path):
+        if file_format(path) == "json" or _is_array(path):
             return read_json_rows(path, 'a list of objects, as in [{"text": …}]')
         if not path.name.lower().endswith(SUFFIXES):
             raise UsageError(f"{path}: examples are read from files of these formats: .json, {KNOWN}")
@@ -95,11 +96,12 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
 
 def _is_array(path: Path) -> bool:
     """Return whether a .jsonl file is one list, as `json.dump` and pandas write it, and say so."""
-    if path.suffix != ".jsonl":
+    if file_format(path) != "jsonl":
         return False
-    with _open(path) as stream:
-        is_array = stream.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
-    if is_array:
+    start = b""
+    with suppress(EOFError), _open(path) as stream:  # reading the rows says what is wrong
+        start = stream.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
+    if is_array := start.startswith(b"["):
         console.info_once(f"{path} is one JSON list of rows, not a row per line")
     return is_array
 

@@ -134,9 +134,9 @@ class TaggedSentences:
         places = tuple(self._split(text))
         words = tuple(text[start:end] for start, end in places)
         if words != tuple(sentence.words[i] for i in kept):
-            long = next(word for word in sentence.words if len(self._split(word)) > 1)
-            problem = f"the word {shorten(long)!r} is no character, and task.units is characters"
-            return UserError(f"{sentence.source}: {problem}", "Give texts with spans, or a character each")
+            odd = next((word for word in sentence.words if len(self._split(word)) > 1), text)
+            problem = f"{shorten(odd)!r} is not one character with its marks, but task.units is characters"
+            return UserError(f"{sentence.source}: {problem}", "Give texts with spans, or one character per word")
         tags = sentence.tags and tuple(sentence.tags[i] for i in kept)
         lines = [sentence.lines[i] for i in kept] if sentence.lines else ()
         return TaggedSentence(words, tags, sentence.source, text, places, lines)

@@ -95,6 +95,11 @@ class TextColumns(NamedTuple):
     """Columns of a number each, instead of a label."""
 
     @property
+    def scored(self) -> tuple[str, ...]:
+        """The columns of its numbers, or of its label."""
+        return self.numbers or tuple(filter(None, [self.label]))
+
+    @property
     def uses(self) -> dict[str, str | None]:
         label = ", ".join(self.numbers) or self.label
         uses = {"text": self.text, "second text": self.text_pair, "label": label}
@@ -187,20 +192,21 @@ class LabeledTexts:
 
     def _has_decimal_commas(self, rows: Iterator[Any], path: Path | None) -> bool:
         """Return whether all numbers are written as 1,5. Raises a UsageError if they could also be thousands, as 1,500."""
-        fractions = set()
+        fractions, number = set[int](), None
         for row in rows:
             with suppress(UserError):
                 columns = self.columns(row, labeled=True) if isinstance(row, Row) else TextColumns("", None, None, ())
-                for name in columns.numbers or filter(None, [columns.label]):
-                    if not (number := _WITH_COMMA.fullmatch(str(row.values[name]).strip())):
+                for name in columns.scored:
+                    cell = parse_label(row.values[name], name, row.place)
+                    if cell and not (number := _WITH_COMMA.fullmatch(cell)):
                         return False
-                    fractions.add(len(number[1] or ""))
-        if fractions == {0, 4} or fractions == {4}:
+                    fractions |= {len(number[1])} if cell and number and number[1] else set()
+        if fractions == {4}:
             problem = f"{path or 'the examples'}: a comma in its numbers could be decimal, or separate thousands"
             raise UsageError(problem, "Write a point, or no comma")
-        if fractions - {0}:
+        if fractions:
             console.info_once(f"{path or 'the examples'}: its numbers have decimal commas")
-        return bool(fractions - {0})
+        return bool(fractions)
 
     def columns(self, row: Row, labeled: bool) -> TextColumns:
         return _find_columns(self, Header(row.values), labeled)
@@ -260,8 +266,9 @@ def _is_number(label: str) -> bool:
 
 def _with_points(row: Row, columns: TextColumns) -> Row:
     """Return a row whose numbers have decimal points instead of commas."""
-    names = columns.numbers or filter(None, [columns.label])
-    return row._replace(values=row.values | {name: str(row.values[name]).replace(",", ".") for name in names})
+    cells = {name: row.values[name] for name in columns.scored}
+    points = {name: cell.replace(",", ".") for name, cell in cells.items() if isinstance(cell, str)}
+    return row._replace(values=row.values | points)
 
 
 def _numbers(row: Row, columns: TextColumns) -> tuple[str, ...]:
@@ -269,7 +276,7 @@ def _numbers(row: Row, columns: TextColumns) -> tuple[str, ...]:
     name = columns.label or ""
     cells = [row.values[name] for name in columns.numbers] or row.values.get(name)
     listed = parse_cell(cells, name, row.place) if is_written(cells) else cells
-    if not isinstance(listed, list) or len(listed) < 2:
+    if not isinstance(listed, list) or len(listed) < (1 if columns.numbers else 2):
         return ()
     numbers = [parse_label(item, name, row.place) for item in listed]
     if wrong := [number for number in numbers if number is None or not _is_number(number)]:

@@ -1,6 +1,6 @@
 """The words of a text, with their characters, by the rule of BERT's first step, whatever the tokenizer of a model.
 
-Or its characters: `Units`.
+`Units` says whether its words or its characters have tags.
 """
 
 from __future__ import annotations

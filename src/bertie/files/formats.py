@@ -116,7 +116,8 @@ def _split_tsv(name: str, decoded: Iterator[Line]) -> Iterator[_Cells]:
 def is_quoted(start: str, whole: bool) -> bool:
     """Return whether cells between tabs are in quotes, as pandas writes those with a tab, a line break or a quote.
 
-    So every cell with a quote begins and ends with one, and doubles those inside; and one has such a pair, a tab or a break.
+    Every cell with a quote must begin and end with one and double the quotes inside, and at least one cell must hold such a
+    pair, a tab or a line break.
 
     Args:
         start: The start of the table.

@@ -66,9 +66,9 @@ class Source:
         Raises:
             UserError: inside the block as well, if the file cannot be read; MachineError if the cause is not the path.
         """
-        if not is_url(self.path):
-            untrusted.require_content(Path(self.path), None)
         try:
+            if not is_url(self.path):
+                untrusted.require_content(Path(self.path), None)
             with _open_raw(self.path) as raw:
                 yield decompress(split_suffix(self.path)[1], raw)
         except UserError:

@@ -230,7 +230,7 @@ def _one(
     elif "mse" in scores and scores["mse"] > (of_mean := constant_score("mse", tuned.task, dev)):
         console.warn(
             f"the mean squared error, {scores['mse']:.4g}, is above that of always predicting the mean, {of_mean:.4g}: "
-            "the run ranks texts, but is no estimate of their numbers"
+            "its ranking may be useful, its numbers are not; try more epochs or another --training.learning-rate"
         )
     of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
     return tuned, scores, f"On {of} dev examples: {console.scores(scores)}.", None

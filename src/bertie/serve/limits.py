@@ -39,7 +39,7 @@ class Limits:
     queue_tokens: Positive = 1_048_576
     """Maximum number of tokens that wait or are computed for one model. A request that does not fit gets status 429,
     and so does one that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets
-    413, and so does one that the model cannot compute within `timeout`."""
+    413."""
     buffer_bytes: Positive = 256 * 2**20
     """Maximum number of bytes in the bodies of all requests that have no answer yet, in the attention and cosines that
     they ask for, and in large answers that clients have not read yet (else 429, or 413 if one request alone needs
@@ -50,7 +50,8 @@ class Limits:
     """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
     timeout: _SomeSeconds = 30.0
     """Seconds until a request without an answer gets status 504, and its sequences leave the queue. The client then has the
-    same time to take an answer."""
+    same time to take an answer. A request whose tokens alone would take more than four fifths of it, by prediction, gets
+    413 before any work."""
     latency_target: _Seconds = 0.0
     """Seconds in which an admitted request should be answered. One that would take longer, by the predicted time of what
     waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if the server is idle, after
@@ -158,4 +159,4 @@ class Front:
     dialect: DialectName | None = None
     """The dialect that has the paths without a base that several claim."""
     root_path: str = ""
-    """What a proxy has before the paths of the server, such as "/bert". Empty: nothing."""
+    """Path under which a proxy serves the server, such as "/bert". Empty: none."""

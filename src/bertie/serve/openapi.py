@@ -14,7 +14,6 @@ from bertie.serve.dialects import routes
 from bertie.serve.dialects import v1_messages as m
 from bertie.serve.exchange import Dialect, Endpoint
 from bertie.tasks import AnyTask
-from bertie.tasks.predictions import NumbersPrediction
 
 Schema = dict[str, Any]
 STRING = {"type": "string"}
@@ -26,7 +25,7 @@ INPUT = [
     *({**kind, "minItems": 1} for kind in ({"type": "array", "items": STRING}, IDS, {"type": "array", "items": IDS})),
 ]
 SERVED = [task for task in (kind() for kind in get_args(AnyTask)) if task.facts.shape != "vectors"]
-PREDICTIONS = list(dict.fromkeys([*(task.prediction for task in SERVED), NumbersPrediction]))
+PREDICTIONS = list(dict.fromkeys(kind for task in SERVED for kind in get_args(task.prediction) or (task.prediction,)))
 ERRORS = {
     400: "The body is not JSON.",
     401: "The key is missing or wrong.",

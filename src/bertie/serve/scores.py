@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
@@ -20,11 +19,9 @@ from bertie.serve.predictions import run_task
 from bertie.serve.queue import QueuedJob
 from bertie.serve.vectors import named_prompt
 from bertie.tasks import Task
-from bertie.tasks.encoding import by_example
+from bertie.tasks.encoding import by_example, sigmoid
+from bertie.tasks.predictions import ONLY
 from bertie.tasks.relevance import relevance
-
-ONLY = "LABEL_0"
-"""The name of the only output of a head in transformers."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +64,12 @@ def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) 
     numbers = task.facts.problem_type == "regression"
     if scale == "model" or (scale == "sigmoid" and not numbers):
         predictions = task.decode(job.results, job.sequences, examples)
-        if numbers:
-            return [Scores(item.scores if task.labels else {ONLY: item.score}) for item in predictions]
-        return [Scores(item.probabilities) for item in predictions]
+        return [Scores(item.scores if numbers else item.probabilities) for item in predictions]
     grouped = by_example(job.results, job.sequences, len(examples))
     outputs = np.stack([np.concatenate(rows).mean(0) for rows in grouped])
     means: list[list[float]] = json_numbers(task.number_scale.restored(outputs).astype(np.float32))
     if scale == "sigmoid":
-        means = [[0.5 + 0.5 * math.tanh(0.5 * output) for output in row] for row in means]
+        means = [sigmoid(np.array(row)).tolist() for row in means]
     return [Scores(dict(zip(task.labels or (ONLY,), row, strict=True))) for row in means]
 
 

@@ -80,13 +80,11 @@ def aggregate(
         tags[word], shares[word] = labels[best], share
     for word in tokens.covered:
         tags[word], shares[word] = continued(form, tags[word - 1], labels), shares[word - 1]
-    if strategy in ("none", "simple"):
-        spans = [(a, b, labels[best], share) for (a, b), best, share in _tokens(tokens.places, p_WC)]
-    elif strategy == "words" or np.array_equal(tokens.groups, tokens.words):
+    groups = np.arange(len(order)) if strategy in ("none", "simple") else tokens.groups
+    if strategy == "words" or np.array_equal(groups, tokens.words):
         spans = [(*place, tag, share) for place, tag, share in zip(places, tags, shares, strict=True)]
     else:
-        ends = tokens.places.tolist()
-        units = _units(strategy, tokens.groups, p_WC)
+        ends, units = tokens.places.tolist(), _units(strategy, groups, p_WC)
         spans = [(ends[a][0], ends[b][1], labels[best], share) for _, a, b, best, share in units]
     if strategy == "none":
         outside = form.outside if form else "O"
@@ -94,11 +92,6 @@ def aggregate(
     else:
         found = None if form is None else _entities(spans, form, text)
     return TagPrediction(words, tags, shares, found)
-
-
-def _tokens(places: np.ndarray, p_WC: np.ndarray) -> Iterator[tuple[tuple[int, int], int, float]]:
-    """Yield the place of each token, its best label and the probability of that."""
-    return zip(map(tuple, places.tolist()), p_WC.argmax(1).tolist(), p_WC.max(1).tolist(), strict=True)
 
 
 def _units(strategy: Strategy, numbers: np.ndarray, p_WC: np.ndarray) -> Iterator[tuple[int, int, int, int, float]]:

@@ -126,6 +126,11 @@ def row_targets(sequences: list[Sequence], index: np.ndarray, outputs: int) -> T
     return Targets(index, np.stack(rows), example_weights(sequences))
 
 
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return the sigmoid, float64, without overflow."""
+    return 0.5 + 0.5 * np.tanh(0.5 * logits.astype(np.float64))
+
+
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis, float64."""
     exponentials = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))

@@ -185,7 +185,7 @@ class MultiLabel(TaskDefaults):
 
     def predicted(self, logits_C: np.ndarray) -> LabelSetPrediction:
         """Return the labels whose probability reaches their threshold."""
-        p_C = 0.5 * (1 + np.tanh(0.5 * logits_C.astype(np.float64)))  # the sigmoid, without overflow
+        p_C = encoding.sigmoid(logits_C)
         probabilities = dict(zip(self.labels, p_C.tolist(), strict=True))
         limits = self._thresholds()
         labels = [label for (label, p), limit in zip(probabilities.items(), limits, strict=True) if p >= limit]

@@ -14,6 +14,7 @@ from bertie.examples.in_memory import is_columns, require_list
 from bertie.examples.rows import Row, describe_bad_number, parse_index, parse_label_number, read_rows, require_file
 from bertie.tasks.predictions import prediction_to_json
 
+_EVALUATE = {"prediction_text": "answer", "no_answer_probability": "null_score"}  # names of bertie for its names
 PREDICTION = "prediction"  # the column of predictions in GLUE's tables, whatever the task
 
 
@@ -24,42 +25,35 @@ def read_predictions(path: Path) -> list[Row | UserError]:
         UsageError: if the file does not exist, or is not .json, .jsonl or .tsv.
         UserError: for the first line that cannot be read.
     """
-    if path.suffix == ".json" and isinstance(listed := storage.parse(path, storage.read_bytes(path)), list):
-        return [_row_or_error(_of_evaluate(row)) for row in given_predictions(listed)]
     if path.suffix == ".json":
-        return [Row({"id": name, "answer": answer}, path.name, f"{path}: {name}") for name, answer in by_id(path)]
+        require_file(path)
+        return given_predictions(storage.parse(path, storage.read_bytes(path, None)), f"{path}: ")
     if path.suffix not in (".jsonl", ".tsv"):
-        raise UsageError(f"{path}: predictions are read from .jsonl and .tsv files, for questions also .json")
+        raise UsageError(f"{path}: predictions are read from .jsonl, .json and .tsv files")
     rows = list(map(raise_error, read_rows(path)))
     return _sort_by_index(path, rows) if path.suffix == ".tsv" else [_row_or_error(row) for row in rows]
 
 
-def given_predictions(values: Any) -> list[Row | UserError]:
-    """Return one row per prediction in Python.
+def given_predictions(values: Any, where: str = "") -> list[Row | UserError]:
+    """Return one row per prediction in Python or JSON.
 
     Args:
-        values: The result of `Predictor.predict`, dicts with the same names, a dict of columns, or SQuAD's dict of answers by id.
+        values: The result of `Predictor.predict`, dicts with the same names or those of `evaluate`, a dict of columns, or
+            SQuAD's dict of answers by id.
+        where: The file, for messages.
     """
     if isinstance(values, dict) and not is_columns(values):
-        return [Row({"id": name, "answer": answer}, name, f"the answer to {name}") for name, answer in values.items()]
+        return [
+            Row({"id": name, "answer": answer}, name, f"{where}the answer to {name}") for name, answer in values.items()
+        ]
     rows: list[Row | UserError] = []
     for number, value in enumerate(require_list(values), 1):
-        place = f"prediction {number}"
+        place = f"{where}prediction {number}"
         value = prediction_to_json(value) if is_dataclass(value) else value
         if not isinstance(value, dict | UserError):
             raise UserError(f"{place}: expected a dict or a result of predict, got {type(value).__name__}")
-        rows.append(_row_or_error(Row(value, place, place)) if isinstance(value, dict) else value)
+        rows.append(_row_or_error(Row(value, place, place).renamed(_EVALUATE)) if isinstance(value, dict) else value)
     return rows
-
-
-def by_id(path: Path) -> list[tuple[str, Any]]:
-    """Return the pairs of a JSON object in a file, in order.
-
-    Raises:
-        UserError: if the file is not a JSON object in UTF-8, or has an id twice.
-    """
-    require_file(path)
-    return list(storage.read_json(path, None).items())
 
 
 def require_once(names: Iterable[str], where: str) -> None:
@@ -103,12 +97,6 @@ def require_number(value: Any, place: str) -> float:
 
 def _row_or_error(row: Row) -> Row | UserError:
     return UserError(f"{row.place}: an error in place of a prediction") if set(row.values) == {"error"} else row
-
-
-def _of_evaluate(row: Any) -> Any:
-    """Return a row with the names of bertie for those that `evaluate` has for answers to SQuAD."""
-    names = {"prediction_text": "answer", "no_answer_probability": "null_score"}
-    return row.renamed(names) if isinstance(row, Row) else row
 
 
 def _sort_by_index(path: Path, rows: list[Row]) -> list[Row | UserError]:

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+ONLY = "LABEL_0"
+"""The name of the only output of a head in transformers."""
+
 
 @dataclass(frozen=True)
 class ClassPrediction:
@@ -24,6 +27,11 @@ class NumberPrediction:
     """A predicted number, in the units of the training labels."""
 
     score: float
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The number under the name that transformers gives the only output of a head."""
+        return {ONLY: self.score}
 
 
 @dataclass(frozen=True)

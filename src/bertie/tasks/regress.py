@@ -28,7 +28,7 @@ from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Tab
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.foreign_head import ForeignHead
-from bertie.tasks.metrics import regression_scores
+from bertie.tasks.metrics import is_constant, regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import NumberPrediction, NumbersPrediction
 from bertie.tasks.scale import NumberScale
@@ -40,6 +40,7 @@ class Regress(TaskDefaults):
     """Predict a number, or several, for one text or a pair of texts."""
 
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
+    prediction = NumberPrediction | NumbersPrediction
     unit = SEQUENCE
     text_pooling = own_pooling
     input_form = encoding.text_input_form
@@ -69,10 +70,6 @@ class Regress(TaskDefaults):
         require_distinct(self.labels)
 
     @property
-    def prediction(self) -> type:
-        return NumbersPrediction if self.labels else NumberPrediction
-
-    @property
     def reader(self) -> Reader:
         columns = (self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label)
         return Reader(LabeledTexts(*columns, outputs=self.labels))
@@ -98,13 +95,13 @@ class Regress(TaskDefaults):
         labels = self.labels or tuple(f"LABEL_{number}" for number in range(count))
         task = replace(self, labels=labels, paired=encoding.are_pairs(self, examples), activation="identity")
         task.validate(examples)
-        scale = NumberScale.of(task._gold(examples))
-        if 0.0 in scale.deviation:
-            output = scale.deviation.index(0.0)
+        gold_NC = task._gold(examples)
+        if constant := [output for output, numbers in enumerate(gold_NC.T) if is_constant(numbers)]:
+            output = constant[0]
             of = f" for {labels[output]!r}" * bool(labels)
             only = f"{(examples[0].numbers or (examples[0].label,))[output]}{of} ({examples[0].source} …)"
             raise UserError(f"every example has the score {only}: nothing to learn")
-        return replace(task, number_scale=scale)
+        return replace(task, number_scale=NumberScale.of(gold_NC))
 
     def validate(self, examples: list[Example]) -> None:
         """Check that every example has numbers that can be learned. Raises UserError for the first that has not."""
@@ -143,7 +140,7 @@ class Regress(TaskDefaults):
         """Return the prediction of each example. The numbers of several windows are averaged, on the scale of the examples."""
         numbers = [self.number_scale.restored(output.astype(np.float64)) for output in outputs]
         if self.activation == "sigmoid":
-            numbers = [0.5 + 0.5 * np.tanh(0.5 * number) for number in numbers]
+            numbers = list(map(encoding.sigmoid, numbers))
         return encoding.decode_texts(self, numbers, sequences, examples)
 
     def predicted(self, numbers_C: np.ndarray) -> NumberPrediction | NumbersPrediction:
@@ -216,10 +213,8 @@ class Regress(TaskDefaults):
 
 
 def _predicted(predictions: list[Any]) -> np.ndarray:
-    return np.array(
-        [list(each.scores.values()) if isinstance(each, NumbersPrediction) else [each.score] for each in predictions],
-        float,
-    )
+    """Return the predicted numbers: float64 [N, C]."""
+    return np.array([list(prediction.scores.values()) for prediction in predictions], float)
 
 
 def _findings(name: str, gold: np.ndarray, predicted: np.ndarray) -> tuple[Scatter, Table, Histogram]:

@@ -25,7 +25,7 @@ class NumberScale:
 
     @classmethod
     def of(cls, numbers_NC: np.ndarray) -> Self:
-        """Return the scale of numbers. Those of each output differ."""
+        """Return the scale of numbers."""
         return cls(tuple(numbers_NC.mean(0).tolist()), tuple(numbers_NC.std(0).tolist()))
 
     def standardized(self, numbers_C: tuple[float, ...]) -> np.ndarray:

@@ -97,7 +97,7 @@ class Tag(TaskDefaults):
     aggregation_strategy: NoFlag[Strategy] = "words"
     """How predictions for subwords become entities: see `aggregation`."""
     in_place: NoFlag[bool] = False
-    """Whether raw texts are read as they stand: see `tag_tokens`. Runs of before put a blank before each word."""
+    """Whether raw texts are read as they stand: see `tag_tokens`. Runs without it put a blank before each word."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)

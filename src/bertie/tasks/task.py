@@ -328,8 +328,8 @@ class Task(ReadsExamples, EncodesExamples, ScoresPredictions, TaskDefaults, Prot
         ...
 
     @property
-    def prediction(self) -> type:
-        """The class of its predictions."""
+    def prediction(self) -> Any:
+        """The class of its predictions, or the union of several."""
         ...
 
     @classmethod

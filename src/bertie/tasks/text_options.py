@@ -18,8 +18,7 @@ UnknownLabels = Annotated[
     ),
 ]
 JoinLabels = Annotated[
-    bool,
-    Doc("Read labels as one that look the same, such as an accent as part of a letter and as a character of its own."),
+    bool, Doc("Merge labels that look the same, such as é as one character, and as e with a combining accent.")
 ]
 TextTruncation = Annotated[
     Truncation,

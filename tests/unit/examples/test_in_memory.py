@@ -67,7 +67,7 @@ def test_predictions_may_be_columns() -> None:
 class Names:
     """A ClassLabel of `datasets`."""
 
-    names = ("neg", "pos")
+    names = ("down", "up")
 
     def int2str(self) -> None: ...
 
@@ -122,11 +122,11 @@ def test_an_array_of_pairs() -> None:
 def test_a_dataset_names_its_classes(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"text": "a", "label": 1}, {"text": "b", "label": np.int64(0)}, {"text": "c", "label": -1}]
     found = list(Classify().reader.values(Dataset(rows, {"text": object(), "label": Names()})))
-    assert [each.label for each in found] == ["pos", "neg", None]
-    assert "'label': the dataset names its numbers: neg, pos" in capsys.readouterr().err
+    assert [each.label for each in found] == ["up", "down", None]
+    assert "'label': the dataset names its numbers: down, up" in capsys.readouterr().err
     tagged = Dataset([{"tokens": ["a", "b"], "tags": [0, 1]}], {"tokens": object(), "tags": ListOf(Names())})
     [sentence] = Tag().reader.values(tagged)
-    assert sentence.tags == ("neg", "pos")
+    assert sentence.tags == ("down", "up")
     with pytest.raises(UsageError, match="has several splits"):
         require_list({"train": Dataset([], {})})
 

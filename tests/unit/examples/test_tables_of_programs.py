@@ -160,7 +160,13 @@ def test_decimal_commas(cases: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     numbers = [float(each.label) for each in read(Regress(), cases / "decimal_comma.csv")]
     assert len(numbers) == 60
     assert "decimal commas" in capsys.readouterr().err
-    for cells, expected in ((("1.5", "2,5"), None), (("1,500", "2"), UsageError), (("1,500", "2,25"), [1.5, 2.25])):
+    cases_of_cells = (
+        (("1.5", "2,5"), None),
+        (("1,500", "2"), UsageError),
+        (("1,500", "2,25"), [1.5, 2.25]),
+        (("1,5", "", "2"), [1.5, 2]),
+    )
+    for cells, expected in cases_of_cells:
         path = tmp_path / "table.csv"
         path.write_text("text;score\n" + "".join(f"a;{cell}\n" for cell in cells))
         if expected is UsageError:
@@ -192,7 +198,7 @@ def test_a_sentence_a_line(cases: Path, tmp_path: Path, small_tokenizer: Tokeniz
     path = cases / "one_sentence_a_line.txt"
     with pytest.raises(UserError, match="0 of 1 documents") as error:
         prepare([path], small_tokenizer, tmp_path / "shards")
-    assert "a blank line ends a document of .txt files; --documents line: every line is one" in error.value.remedy
+    assert "a blank line ends a document; with --documents line, every line is one" in error.value.remedy
     made = prepare([path], small_tokenizer, tmp_path / "lines", eval_share=0.2, reader_options=ReaderOptions("line"))
     lines = [line for line in path.read_text().splitlines() if line.strip()]
     assert sum(split["documents"] for split in made["splits"].values()) == len(lines)

@@ -155,6 +155,13 @@ def test_numbers_are_read_from_columns_and_lists(priced: list[dict[str, Any]], t
     }
 
 
+def test_numbers_of_one_named_column() -> None:
+    rows = [{"text": "a", "price": 5}, {"text": "b", "price": 7}]
+    task = Regress(labels=("price",))
+    fitted = task.fit(list(task.reader.values(rows, labeled=True)))
+    assert fitted.number_scale.mean == (6,)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -163,6 +170,7 @@ def test_numbers_are_read_from_columns_and_lists(priced: list[dict[str, Any]], t
         ([{"text": "a", "score": 3.0}], "found no list of numbers, expected 2: price, rooms"),
         ([{"text": "a", "label": [1, 2]}, {"text": "b", "label": [1, 3]}], "every example has the score 1 for 'price'"),
         ([{"text": "a", "label": [1, 2, 3]}], "found 3 numbers, expected 2"),
+        ([{"text": t, "label": [0.1, i]} for i, t in enumerate("abc")], "every example has the score 0.1 for 'price'"),
     ],
 )
 def test_missing_numbers_are_named(values: list[dict[str, Any]], message: str) -> None:

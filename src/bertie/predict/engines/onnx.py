@@ -72,6 +72,7 @@ def quantize(
         operators: The operators.
         signed: Whether the weights are. Sums of signed ones saturate on processors without int8 instructions.
     """
+    import onnx  # pyright: ignore[reportMissingImports]
     from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
 
     weights = QuantType.QInt8 if signed else QuantType.QUInt8
@@ -82,16 +83,18 @@ def quantize(
             op_types_to_quantize=list(operators),
             per_channel=True,
             weight_type=weights,
-            nodes_to_exclude=_computing(path, numbers),
+            nodes_to_exclude=_computing(onnx.load(path), numbers),
         )
 
 
-def _computing(path: Path, outputs: list[str]) -> list[str]:
-    """Return the names of the nodes that compute outputs of an ONNX file, also once its quantizer has split them."""
-    import onnx  # pyright: ignore[reportMissingImports]
-
-    nodes = onnx.load(path).graph.node if outputs else ()
-    return [node.name + end for node in nodes for end in ("", "_MatMul") if not {*outputs}.isdisjoint(node.output)]
+def _computing(model: Any, outputs: list[str]) -> list[str]:
+    """Return the names of the nodes that compute outputs of a model, also once its quantizer has split them."""
+    return [
+        node.name + end
+        for node in model.graph.node
+        for end in ("", "_MatMul")
+        if not {*outputs}.isdisjoint(node.output)
+    ]
 
 
 def halve(path: Path, out: Path, numbers: list[str]) -> None:
@@ -102,8 +105,9 @@ def halve(path: Path, out: Path, numbers: list[str]) -> None:
     )
 
     with quietly():
-        kept = _computing(path, numbers)
-        model = convert_float_to_float16(onnx.load(path), keep_io_types=True, node_block_list=kept)
+        model = onnx.load(path)
+        kept = _computing(model, numbers)
+        model = convert_float_to_float16(model, keep_io_types=True, node_block_list=kept)
     made = {name: node for node in model.graph.node for name in node.output}
     for output in numbers:  # which the library casts to fp16 and back
         node = made[output]

@@ -40,7 +40,7 @@ def routes(chosen: str | None = None) -> Iterator[tuple[str, Dialect, Endpoint]]
     Args:
         chosen: Name of the dialect whose paths are also served without its base where others claim them, too.
     """
-    counts = Counter(claim for *_, claim in CLAIMS)
+    counts = Counter(claim for _, endpoint, claim in CLAIMS if endpoint.bare)
     bertie_paths = {claim for dialect, _, claim in CLAIMS if dialect is V1}
     for dialect, endpoint, claim in CLAIMS:
         yield (dialect.base + endpoint.path).rstrip("/"), dialect, endpoint
@@ -51,4 +51,5 @@ def routes(chosen: str | None = None) -> Iterator[tuple[str, Dialect, Endpoint]]
 
 def claimants(method: str, path: str) -> list[Dialect]:
     """Return the dialects that claim a path without their base."""
-    return [dialect for dialect, _, claim in CLAIMS if dialect.base and claim == (method, path)]
+    claim = (method, path)
+    return [dialect for dialect, endpoint, claimed in CLAIMS if dialect.base and endpoint.bare and claimed == claim]

@@ -176,7 +176,7 @@ const typesOf = (labels) => [...new Set(labels.filter((label) => !/^o$/i.test(la
 
 const UNSURE = 0.5; // probability below which a span is drawn dashed
 const UNBROKEN = 24; // characters of a word that stays on one line with its tag
-const STRATEGIES = ["first", "average", "max", "simple", "none"];
+const STRATEGIES = ["words", "first", "average", "max", "simple", "none"];
 
 /**
  * Return a tagged span. In a text whose every word may have a tag, the tag stands below the word. Elsewhere it follows the last
@@ -200,11 +200,11 @@ const tagTask = {
     const text = area(4);
     const strategy = html("select", {}, STRATEGIES.map((name) => html("option", { value: name }, name)));
     const types = typesOf(card.labels);
-    const hint = "How predictions for parts of words become entities: first as the model was trained.";
+    const hint = "How predictions for parts of words become entities: words as the model was trained.";
     return {
       fields: [field("Text", text), field("Aggregation strategy", strategy, hint)],
       controls: { text, strategy },
-      body: () => ({ inputs: [text.value], ...(strategy.value === "first" ? {} : { aggregation_strategy: strategy.value }) }),
+      body: () => ({ inputs: [text.value], ...(strategy.value === "words" ? {} : { aggregation_strategy: strategy.value }) }),
       show({ predictions: [found] }, body) {
         const below = !found.entities && !card.labels.includes("O"); // as for parts of speech
         const spans = spansOf(found, body.inputs[0]);
