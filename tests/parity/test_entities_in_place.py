@@ -55,7 +55,7 @@ def rows() -> list[dict[str, Any]]:
     return [row(rng) for _ in range(220)]
 
 
-@pytest.fixture(scope="module", params=["bpe", "unigram", "wordpiece"])
+@pytest.fixture(scope="module", params=["bpe", "unigram", pytest.param("wordpiece", marks=pytest.mark.slow)])
 def tagger(
     request: pytest.FixtureRequest, rows: list[dict[str, Any]], tiny_config: TransformerConfig, tmp_path_factory: Any
 ) -> Path:

@@ -107,7 +107,7 @@ def test_transformers_and_engines_give_the_users_scale(
     assert all(each.equal for each in of_run.values() if each.judged)
 
 
-@pytest.mark.parametrize("to", ["onnx", "transformers.js"])
+@pytest.mark.parametrize("to", ["onnx", pytest.param("transformers.js", marks=pytest.mark.slow)])
 def test_the_layer_with_the_scale_remains_in_float32(
     several: Path, priced: list[dict[str, Any]], tmp_path: Path, to: Any
 ) -> None:
