@@ -110,6 +110,10 @@ def _config_json(
         values["generator"] = generator_sizes(model.generator.config)
     if source:
         values |= _score_settings(source, model, heads)
+    if (source is None or source.task) and any(head.problem_type == "regression" for head in heads.values()):
+        # Else a CrossEncoder would give the sigmoid of the number.
+        names = sentence_transformers_format.SCORE_ACTIVATIONS
+        values = {"sentence_transformers": {"activation_fn": names["Identity"]}} | values
     return values
 
 

@@ -49,16 +49,16 @@ def label_studio_choice(row: Row) -> Row:
         answers[region.get("from_name")] = value.get(kind)
     if len(answers) > 1:
         raise UserError(f"{row.place}: it answers {join_names(map(str, answers))}: keep one of them")
-    label = next(iter(answers.values()), None)
+    label = next(iter(answers.values()), None if results is None else [])
     label = label[0] if isinstance(label, list) and len(label) == 1 else label
-    return row._replace(values=texts | ({} if results is None else {"label": label}))
+    return row._replace(values=texts | {"label": label})
 
 
 def _annotation(task: dict[str, Any], place: str) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
     """Return the texts of a task, and the results of its only annotation, if it has one that is not cancelled."""
     texts: dict[str, Any] = {name: text for name, text in task["data"].items() if isinstance(text, str)}
     if _TEXT not in texts and len(texts) == 1:
-        texts = {_TEXT: next(iter(texts.values()))}
+        texts |= {_TEXT: next(iter(texts.values()))}
     all_annotations = _objects(task, "annotations", place)
     annotations = [annotation for annotation in all_annotations if not annotation.get(CANCELLED)]
     if len(annotations) > 1:

@@ -19,7 +19,7 @@ from bertie.examples.rows import parse_finite, parse_label_number
 MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"))
 """Labels that may mean that the label is unknown, in lower case. An empty cell and NaN always do."""
 _NLI = {"entailment", "neutral", "contradiction"}
-_WITHOUT_WIDTH = re.compile("[\u200b-\u200d\ufeff\u00ad]")
+_WITHOUT_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe0f\ufeff]")
 _WHOLE = re.compile(r"-?\d+(\.0)?")
 
 
@@ -93,11 +93,11 @@ class LabelRules:
 
     def require_looks(self, labels: Collection[str], where: str) -> None:
         """Raise a UsageError if two labels look the same."""
-        for label, other in self._alike(labels).items():
+        for label, other in self.alike(labels).items():
             problem = f"{where}: the labels {other!a} and {label!a} look the same, {shorten(label)!r}"
             raise UsageError(problem, "If they are one, set --task.join-labels")
 
-    def _alike(self, labels: Collection[str]) -> dict[str, str]:
+    def alike(self, labels: Collection[str]) -> dict[str, str]:
         """Return the labels that look like a class, or like another label that is composed, and this one."""
         looks = {_look(name): name for name in self.classes}
         ordered = sorted(labels, key=lambda label: (not unicodedata.is_normalized("NFC", label), label))
@@ -109,7 +109,7 @@ class LabelRules:
 
         A label is the class that it means. Without classes, true and false are named as in JSON, if all labels are one of them.
         """
-        names = self._alike(labels) if self.join else {}
+        names = self.alike(labels) if self.join else {}
         for meaning in (_boolean, _whole):
             counts = Counter(map(meaning, self.classes))
             named = {key: name for name in self.classes if (key := meaning(name)) and counts[key] == 1}

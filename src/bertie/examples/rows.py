@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from bertie.base import console, storage
 from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.untrusted import parse_json
 from bertie.examples.in_memory import parquet_names, plain, with_names
 from bertie.files.encodings import UTF8
 from bertie.files.formats import NamesOfHeaderless, read_records
@@ -87,23 +88,29 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
     """
     if not is_stdin(path):
         require_file(path)
-        if file_format(path) == "json" or _is_array(path):
+        if (format := file_format(path)) in ("json", "jsonl"):
+            if is_json_lines(path):
+                return _read_rows(path, "jsonl", headerless)
+            if format == "jsonl":
+                console.info_once(f"{path} is one JSON list of rows, not a row per line")
             return read_json_rows(path, 'a list of objects, as in [{"text": …}]')
         if not path.name.lower().endswith(SUFFIXES):
             raise UsageError(f"{path}: examples are read from files of these formats: .json, {KNOWN}")
     return _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
 
 
-def _is_array(path: Path) -> bool:
-    """Return whether a .jsonl file is one list, as `json.dump` and pandas write it, and say so."""
-    if file_format(path) != "jsonl":
+def is_json_lines(path: Path) -> bool:
+    """Return whether a .json or .jsonl file has a value per line: only .jsonl should, but `datasets` writes such a .json."""
+    if (format := file_format(path)) not in ("json", "jsonl"):
         return False
     start = b""
-    with suppress(EOFError), _open(path) as stream:  # reading the rows says what is wrong
-        start = stream.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
-    if is_array := start.startswith(b"["):
-        console.info_once(f"{path} is one JSON list of rows, not a row per line")
-    return is_array
+    with suppress(EOFError, UserError), _open(path) as stream:  # reading the rows says what is wrong
+        start = stream.readline(1 << 20).removeprefix(codecs.BOM_UTF8).strip()
+    if format == "jsonl":
+        return not start.startswith(b"[")
+    with suppress(ValueError, RecursionError):
+        return isinstance(value := parse_json(start.decode()), dict) and not {"data", "version"} & value.keys()
+    return False
 
 
 def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:
@@ -117,7 +124,9 @@ def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:
         UserError: It is no list.
     """
     require_file(path)
-    for number, values in enumerate(storage.read_json_list(path, content), 1):
+    with _open(path) as stream:
+        rows = storage.of_kind(path, storage.parse(path, stream.read()), list, content)
+    for number, values in enumerate(rows, 1):
         name = str(values.get("id", number)) if isinstance(values, dict) else str(number)
         place = f"{path}: example {number}" + (f" ({name})" if name != str(number) else "")
         if isinstance(values, dict):

@@ -18,12 +18,14 @@ from bertie.examples.annotations import from_spans, parse_span
 from bertie.examples.brat import is_brat, read_brat
 from bertie.examples.conll import TAG_KEYS, WORD_KEYS, ConllFile, Keep
 from bertie.examples.label_studio import label_studio_rows
+from bertie.examples.marked_texts import SpanEnd
 from bertie.examples.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.examples.rows import (
     STDIN,
     Row,
     distinct_columns,
     file_format,
+    is_json_lines,
     label_or_none,
     parse_index,
     parse_position,
@@ -94,6 +96,8 @@ class TaggedSentences:
     """Tags of the training examples, which tell words from comments."""
     units: Units = "words"
     """What has a tag: a word, or a character."""
+    end: SpanEnd = "automatic"
+    """What the end of a span names: its last character, or the one after it, which is usual."""
     data_format: DataFormat = DataFormat()
     facts, label_rules = KindFacts((TaggedSentence,), same_by_name=False, columns_of_file=_conll_columns), None
 
@@ -104,7 +108,7 @@ class TaggedSentences:
             return rows_or_lines(self, path, labeled)
         if is_brat(path):
             return read_brat(path, self.form, labeled, self._split)
-        if file_format(path) in _ROWS:
+        if file_format(path) in _ROWS or is_json_lines(path):
             return read_rows(path)
         require_file(path)
         if path.suffix == ".json":
@@ -165,20 +169,35 @@ class TaggedSentences:
     def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> TaggedSentences:
         """Find out whether lines of a CoNLL file that begin with "#" are comments, if the file leaves no doubt.
 
-        In rows, find out whether spans include the character at their end: one of a single character tells.
+        In rows, find out whether spans include the character at their end: several of a single character tell, unless more
+        would then end with a blank, a mark or beyond the text.
+
+        Raises:
+            UsageError: There is one such span.
         """
         if path is not None and _is_conll(path):
             certain = not self.comments and self._conll(path, labeled).has_comments()
             return replace(self, data_format=DataFormat(has_comments=True)) if certain else self
-        for row in (row for row in rows if isinstance(row, Row)) if labeled and self.data_format.end is None else ():
+        if not labeled or self.end != "automatic" or self.data_format.end is not None:
+            return self
+        empty, contrary = list[str](), 0
+        for row in (row for row in rows if isinstance(row, Row)):
             with suppress(UserError):
                 columns = self.columns(row, labeled)
                 spans = [] if columns.of_words or columns.tags is None else row.values[columns.tags]
-                if any(span.start == span.end for span in (parse_span(span, row.place) for span in spans)):
-                    name = f"{path or 'the examples'}: the end of a span is"
-                    console.info_once(f"{name} its last character, as {row.place} shows")
-                    return replace(self, data_format=DataFormat(end="last"))
-        return self
+                text = str(row.values.get(columns.words if isinstance(row.values[columns.words], str) else TEXT_KEY))
+                for span in (parse_span(span, row.place) for span in spans):
+                    empty += [row.place] * (span.start == span.end)
+                    exact = bool(span.surface) and text[span.start : span.end] == span.surface
+                    contrary += exact or not text[span.end : span.end + 1].isalnum()  # also the end of the text
+        if len(empty) <= contrary:
+            return self
+        where = f"{path or 'the examples'}: the end of a span"
+        if len(empty) == 1:
+            problem = f"{where} could be its last character, as {empty[0]} shows, or the one after it"
+            raise UsageError(problem, "Choose with --task.end last, or after")
+        console.info_once(f"{where} is its last character, as {empty[0]} shows")
+        return replace(self, data_format=DataFormat(end="last"))
 
     def columns(self, row: Row, labeled: bool) -> SentenceColumns:
         values, words = row.values, self._words_key(row.values)
@@ -241,7 +260,7 @@ class TaggedSentences:
 
         def read() -> TaggedSentence:
             spans = [parse_span(tag, place) for tag in tags or []]
-            if self.data_format.end == "last":
+            if "last" in (self.end, self.data_format.end):
                 spans = [span._replace(end=span.end + 1) for span in spans]
             return from_spans(text, places, spans, self.form, source)
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ from bertie.examples.rows import (
 CLASSES = ("label", "gold_label", "class", "entailment_judgment")
 SCORES = ("score", "relatedness_score", "similarity", "label")
 _COLA = ["source", "label", "mark", "sentence"]
-_WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
+_WITH_COMMA = re.compile(r"[-+]?(\d+)(?:,(\d+))?")
 _NO_AGREEMENT = "-"  # gold_label in MNLI and SNLI if the annotators did not agree
 # (text, second text or None, label names that only this layout has), in lower case
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
@@ -173,10 +172,11 @@ class LabeledTexts:
         """Find out whether labels are scores, if they may be, and whether all scores have decimal commas."""
         if self.numbers is False or not labeled:
             return self
-        if self.numbers:
-            return replace(self, decimal_comma=self._has_decimal_commas(rows, path))
+        every = list(rows)
+        if (has_commas := self._has_decimal_commas(every, path)) or self.numbers:
+            return replace(self, decimal_comma=has_commas, numbers=True)
         labels, name, first_text = list[str](), "", ""
-        for row in islice(rows, PROBED_ROWS):
+        for row in every[:PROBED_ROWS]:
             with suppress(UserError):
                 if isinstance(row, Row) and (columns := self.columns(row, labeled)).label:
                     name, first_text = columns.label, columns.text
@@ -190,23 +190,33 @@ class LabeledTexts:
             raise UsageError(f"{path or 'the examples'}: {problem}", remedy)
         return replace(self, numbers=2 * sum(map(_is_number, labels)) >= len(labels) > 0)
 
-    def _has_decimal_commas(self, rows: Iterator[Any], path: Path | None) -> bool:
-        """Return whether all numbers are written as 1,5. Raises a UsageError if they could also be thousands, as 1,500."""
-        fractions, number = set[int](), None
-        for row in rows:
+    def _has_decimal_commas(self, rows: list[Any], path: Path | None) -> bool:
+        """Return whether all numbers are written as 1,5.
+
+        Raises:
+            UsageError: They could also be thousands, as 1,500, or most have a comma and others have another form.
+        """
+        cells = list[str]()
+        for row in (row for row in rows if isinstance(row, Row)):
             with suppress(UserError):
-                columns = self.columns(row, labeled=True) if isinstance(row, Row) else TextColumns("", None, None, ())
-                for name in columns.scored:
-                    cell = parse_label(row.values[name], name, row.place)
-                    if cell and not (number := _WITH_COMMA.fullmatch(cell)):
-                        return False
-                    fractions |= {len(number[1])} if cell and number and number[1] else set()
-        if fractions == {4}:
-            problem = f"{path or 'the examples'}: a comma in its numbers could be decimal, or separate thousands"
-            raise UsageError(problem, "Write a point, or no comma")
-        if fractions:
-            console.info_once(f"{path or 'the examples'}: its numbers have decimal commas")
-        return bool(fractions)
+                columns = self.columns(row, labeled=True)
+                cells += filter(None, [parse_label(row.values[name], name, row.place) for name in columns.scored])
+        if not any("," in cell for cell in cells):
+            return False
+        unknown = among(cells, self.no_label) | {cell for cell in cells if cell.lower() in MARKERS}
+        found = [(cell, _WITH_COMMA.fullmatch(cell)) for cell in cells if cell not in unknown]
+        commas = [number for _, number in found if number and number[2]]
+        odd = [cell for cell, number in found if not number]
+        where, problem = path or "the examples", ""
+        if odd and len(commas) > len(odd):
+            problem = f"{where}: its numbers have decimal commas, but {shorten(odd[0])!r} has another form"
+        elif commas and all(len(number[2]) == 3 and len(number[1]) < 4 and number[1] != "0" for number in commas):
+            problem = f"{where}: a comma in its numbers could be decimal, or separate thousands, as in {commas[0][0]!r}"
+        if problem:
+            raise UsageError(problem, "Write all numbers with a point, or no comma")
+        if commas and not odd:
+            console.info_once(f"{where}: its numbers have decimal commas")
+        return bool(commas and not odd)
 
     def columns(self, row: Row, labeled: bool) -> TextColumns:
         return _find_columns(self, Header(row.values), labeled)

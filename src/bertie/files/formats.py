@@ -27,7 +27,7 @@ Record = tuple[int, dict[str, Any] | BadRecord]
 """The number of a record's first line (.parquet: of the row), from 1, and its values by column."""
 NamesOfHeaderless = Callable[[list[str]], list[str] | None]
 """Receives the cells of a table's first row. Returns the column names if that row is data, None if it is the header."""
-QUOTED_LINES = 1000  # at the start of a .tsv file that say whether its cells are in quotes
+_QUOTED_LINES = 1000  # of a .tsv file, from the first with a quote, that say whether its cells are in quotes
 _CELL = re.compile(r'("(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r?\n|$)')
 _EXPECTED_OBJECT = 'expected a JSON object, as in {"text": …}, found '
 _Cells = tuple[int, list[str] | BadRecord]
@@ -101,33 +101,46 @@ def _parse_jsonl(decoded: Iterator[Line]) -> Iterator[Record]:
 
 def _split_tsv(name: str, decoded: Iterator[Line]) -> Iterator[_Cells]:
     """Split lines at tabs. Nothing quotes: a lone " is text, unless the table `is_quoted`. An empty line is not a row."""
-    first = list(islice(decoded, QUOTED_LINES))
-    if is_quoted("".join(line for _, line in first if isinstance(line, str)), whole=len(first) < QUOTED_LINES):
-        console.info_once(f"{name}: cells are in quotes, as pandas writes them")
-        yield from _split_quoted(chain(first, decoded), "\t")
-        return
-    for number, line in chain(first, decoded):
-        if isinstance(line, BadRecord):
-            yield number, line
-        elif line := line.rstrip("\r\n"):
-            yield number, line.split("\t")
+    for number, line in decoded:
+        if isinstance(line, str) and '"' in line:
+            first = [(number, line), *islice(decoded, _QUOTED_LINES)]
+            start = "".join(line for _, line in first if isinstance(line, str))
+            if is_quoted(start, len(first) <= _QUOTED_LINES, has_header=number == 1):
+                console.info_once(f"{name}: cells are in quotes, as pandas writes them")
+                yield from _split_quoted(chain(first, decoded), "\t")
+                return
+            yield from filter(None, map(_cells, chain(first, decoded)))
+            return
+        yield from filter(None, [_cells((number, line))])
 
 
-def is_quoted(start: str, whole: bool) -> bool:
+def _cells(line: Line) -> _Cells | None:
+    """Return a line split at tabs; None for an empty one."""
+    number, text = line
+    if isinstance(text, BadRecord):
+        return number, text
+    return (number, text.rstrip("\r\n").split("\t")) if text.rstrip("\r\n") else None
+
+
+def is_quoted(start: str, whole: bool, has_header: bool = True) -> bool:
     """Return whether cells between tabs are in quotes, as pandas writes those with a tab, a line break or a quote.
 
-    Every cell with a quote must begin and end with one and double the quotes inside, and at least one cell must hold such a
-    pair, a tab or a line break.
+    Every cell with a quote must begin and end with one and double the quotes inside. And something must prove it: such a pair;
+    a header with all names in quotes; or a tab or a line break in quotes, where lines differ in their number of tabs.
 
     Args:
-        start: The start of the table.
-        whole: Whether it is all of it.
+        start: The lines from the first one with a quote.
+        whole: Whether these are all.
+        has_header: Whether the first of them is the header.
     """
-    place, proof = 0, False
+    first = start.partition("\n")[0].rstrip("\r").split("\t")
+    proof = has_header and all(re.fullmatch(r'"[^"]+"', cell) for cell in first)
+    marks = ['""'] if len({line.count("\t") for line in start.splitlines() if line}) == 1 else ['""', "\t", "\n"]
+    place = 0
     while place < len(start):
         if (cell := _CELL.match(start, place)) is None:
             return proof and not whole and start[place] == '"' and _CELL.match(f'{start[place:]}"') is not None
-        proof |= cell[1][:1] == '"' and any(mark in cell[1][1:-1] for mark in ('""', "\t", "\n"))
+        proof |= cell[1][:1] == '"' and any(mark in cell[1][1:-1] for mark in marks)
         place = cell.end()
     return proof
 

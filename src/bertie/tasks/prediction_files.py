@@ -30,7 +30,7 @@ def read_predictions(path: Path) -> list[Row | UserError]:
         return given_predictions(storage.parse(path, storage.read_bytes(path, None)), f"{path}: ")
     if path.suffix not in (".jsonl", ".tsv"):
         raise UsageError(f"{path}: predictions are read from .jsonl, .json and .tsv files")
-    rows = list(map(raise_error, read_rows(path)))
+    rows = [raise_error(row).renamed(_EVALUATE) for row in read_rows(path)]
     return _sort_by_index(path, rows) if path.suffix == ".tsv" else [_row_or_error(row) for row in rows]
 
 

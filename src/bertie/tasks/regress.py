@@ -98,7 +98,7 @@ class Regress(TaskDefaults):
         gold_NC = task._gold(examples)
         if constant := [output for output, numbers in enumerate(gold_NC.T) if is_constant(numbers)]:
             output = constant[0]
-            of = f" for {labels[output]!r}" * bool(labels)
+            of = f" for {labels[output]!r}" if labels else ""
             only = f"{(examples[0].numbers or (examples[0].label,))[output]}{of} ({examples[0].source} …)"
             raise UserError(f"every example has the score {only}: nothing to learn")
         return replace(task, number_scale=NumberScale.of(gold_NC))

@@ -21,6 +21,8 @@ from bertie.base.contracts import Batch, Sequence, Targets
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.base.report import TextSpan
 from bertie.examples.conll import ConllFile, Keep
+from bertie.examples.labels import LabelRules
+from bertie.examples.marked_texts import SpanEnd
 from bertie.examples.reader import DataFormat, Reader
 from bertie.examples.rows import Row, parse_finite
 from bertie.examples.sentences import TaggedSentences
@@ -86,6 +88,9 @@ class Tag(TaskDefaults):
     units: Units = "words"
     """What has a tag. words: each word. characters: each character, with its combining marks, for scripts without blanks and
     spans that end within words. The tokenizer of the run reads every character by itself."""
+    end: SpanEnd = "automatic"
+    """What the end of an annotated span names: its last character, or the one after it. automatic: the one after it, unless
+    spans of a single character show otherwise."""
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
@@ -97,7 +102,8 @@ class Tag(TaskDefaults):
     aggregation_strategy: NoFlag[Strategy] = "words"
     """How predictions for subwords become entities: see `aggregation`."""
     in_place: NoFlag[bool] = False
-    """Whether raw texts are read as they stand: see `tag_tokens`. Runs without it put a blank before each word."""
+    """Whether raw texts are read as they stand: see `tag_tokens`. Without it, their words are read as a list of words, as
+    those of the training examples were."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -118,7 +124,7 @@ class Tag(TaskDefaults):
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
         columns = (self.word, self.tag, self.tokens, self.tags)
-        more = {"data_format": self.data_format, "units": self.units}
+        more = {"data_format": self.data_format, "units": self.units, "end": self.end}
         return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, **more))
 
     @classmethod
@@ -160,6 +166,8 @@ class Tag(TaskDefaults):
         if not self.labels and all(parse_finite(label) is not None for label in labels):
             remedy = "name them in the order of their numbers with --task.labels, or name the numbers to keep them"
             raise UsageError(f"the tags are numbers ({join_names(labels)}): {remedy}")
+        for tag, other in LabelRules(labels).alike(counts).items():
+            raise UserError(f"the tags {other!a} and {tag!a} look the same: write them in the same way")
         known = set(labels)
         if unknown := [tag for tag in counts if tag not in known]:
             problem = f"{tag_counts.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
@@ -167,7 +175,7 @@ class Tag(TaskDefaults):
         weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
         form = find_form(tag_counts, self.scheme, self.labels)
         scheme: Scheme = form.scheme if form else "none"
-        form_facts = {"scheme": scheme, "sorted_labels": not self.labels, "in_place": True}
+        form_facts = {"scheme": scheme, "sorted_labels": not self.labels, "in_place": tag_counts.has_texts}
         return replace(self, labels=labels, class_weights=weights, **form_facts)
 
     def validate(self, examples: list[TaggedSentence]) -> None:

@@ -32,12 +32,14 @@ class TagCounts:
         places: The place of the second tag of the first such pair; at the end of a sentence, the place of its last word.
         tags: The count of each tag, in the order of the first ones.
         untagged: The source of the first example without tags; empty: all have them.
+        has_texts: Whether the words of an example are from a raw text.
     """
 
     def __init__(self, examples: Iterable[TaggedSentence] = ()):
         self.pairs: Counter[_Pair] = Counter()
         self.places: dict[_Pair, str] = {}
         self.untagged = ""
+        self.has_texts = False
         for example in examples:
             self.add(example)
 
@@ -46,6 +48,7 @@ class TagCounts:
 
     def add(self, example: TaggedSentence) -> None:
         """Count the tags of an example."""
+        self.has_texts |= example.text is not None
         if example.tags is None:
             self.untagged = self.untagged or example.source
         if not (tags := example.tags):

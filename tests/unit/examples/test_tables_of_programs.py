@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ def test_quoted_cells_between_tabs(cases: Path, tmp_path: Path, capsys: pytest.C
         ('a\tb\n"x ""y"""\t1\n', True, True),
         ('a\tb\n"x\ny"\t1\n', True, True),
         ('a\tb\n"x\ty"\t1\n', True, True),
+        ('a\tb\n"I saw\t1\nhim."\t0\nHe left.\t1\n', True, False),  # two lone quotes
+        ('"a"\t"b"\n"x"\t"1"\n', True, True),  # R's write.table
         ('a\tb\n"x"\t1\n', True, False),  # nothing proves it
         ('a\tb\n"x ""y"""\t1\nz "w"\t2\n', True, False),
         ('a\tb\n"x ""y"""\t1\n"z\nw', False, True),  # the last cell goes on
@@ -65,6 +68,24 @@ def test_lists_of_objects(cases: Path, tmp_path: Path) -> None:
         assert [(each.text, each.label) for each in read(Classify(), path)] == [(v["text"], v["label"]) for v in values]
 
 
+def test_an_object_per_line_is_read_from_json_too(tmp_path: Path) -> None:
+    """As `datasets` writes it; and lists in compressed files."""
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    (tmp_path / "lines.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "list.jsonl.gz").write_bytes(gzip.compress(json.dumps(rows).encode()))
+    for name in ("lines.json", "list.jsonl.gz"):
+        assert [each.label for each in read(Classify(), tmp_path / name)] == ["x", "y"]
+    spans = [{"text": "Anna left", "entities": [[0, 4, "PER"]]}]
+    (tmp_path / "spans.json").write_text(json.dumps(spans[0]) + "\n")
+    assert read(Tag(), tmp_path / "spans.json")[0].tags == ("B-PER", "O")
+
+
+def test_a_quote_after_many_lines(tmp_path: Path) -> None:
+    path = tmp_path / "late.tsv"
+    path.write_text("text\tlabel\n" + "a\tx\n" * 1500 + '"say ""b"""\ty\n')
+    assert read(Classify(), path)[-1].text == 'say "b"'
+
+
 def test_names_of_classes_in_parquet(cases: Path) -> None:
     for task in (Classify(), MultiLabel(label="label")):
         labels = {label for each in read(task, cases / "class_label.parquet") for label in each.gold}
@@ -82,8 +103,10 @@ def test_choices_of_label_studio(tmp_path: Path) -> None:
         json.dumps([task(choice), task(choice, was_cancelled=True), task(choice | {"value": {"choices": ["bad"]}})])
     )
     assert [(each.text, each.label) for each in read(Classify(), path)] == [("fine", "good"), ("fine", "bad")]
-    path.write_text(json.dumps([task(two), task(choice)]))
-    assert [each.labels for each in read(MultiLabel(), path)] == [("good", "loud"), ("good",)]
+    path.write_text(json.dumps([task(two), task(choice), task()]))
+    assert [each.labels for each in read(MultiLabel(text="review"), path)] == [("good", "loud"), ("good",), ()]
+    path.write_text(json.dumps([{"data": {"review": "new"}}, task(choice), task(choice)]))
+    assert len(read(Classify(), path)) == 2
     path.write_text(json.dumps([task({"type": "rating", "from_name": "r", "value": {"rating": n}}) for n in (1, 4)]))
     assert [each.label for each in read(Regress(label="label"), path)] == ["1", "4"]
     for results, message in (
@@ -165,12 +188,14 @@ def test_decimal_commas(cases: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         (("1,500", "2"), UsageError),
         (("1,500", "2,25"), [1.5, 2.25]),
         (("1,5", "", "2"), [1.5, 2]),
+        (("0,125", "0,500"), [0.125, 0.5]),
+        (("1,5", "2,5", "1.234,50"), UsageError),
     )
     for cells, expected in cases_of_cells:
         path = tmp_path / "table.csv"
         path.write_text("text;score\n" + "".join(f"a;{cell}\n" for cell in cells))
         if expected is UsageError:
-            with pytest.raises(UsageError, match="could be decimal, or separate thousands"):
+            with pytest.raises(UsageError, match=r"could be decimal, or separate thousands|has another form"):
                 read(Regress(), path)
         elif expected is None:
             assert [each.label for each in read(Regress(), path)] == ["1.5"]
@@ -189,6 +214,9 @@ def test_labels_that_look_the_same(cases: Path) -> None:
     for task in (Classify(), MultiLabel(separator="none")):
         with pytest.raises(UsageError, match="look the same"):
             training_examples(task, pairs)
+    tags = [{"tokens": ["a", "b"], "tags": ["B-Soci\u00e9t\u00e9", "B-Socie\u0301te\u0301"]}]
+    with pytest.raises(UserError, match="look the same"):
+        Tag().fit(list(Tag().reader.values(tags, labeled=True)))
     spans = {"e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3}
     with pytest.raises(UsageError, match="look the same"):
         training_examples(Relate(), [{"text": "a b", "relation": row["label"], **spans} for row in pairs])

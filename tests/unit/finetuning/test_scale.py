@@ -160,6 +160,8 @@ def test_numbers_of_one_named_column() -> None:
     task = Regress(labels=("price",))
     fitted = task.fit(list(task.reader.values(rows, labeled=True)))
     assert fitted.number_scale.mean == (6,)
+    with pytest.raises(UserError, match="every example has the score 3 "):
+        Regress().fit([Example("a", None, "3", "here"), Example("b", None, "3.0", "there")])
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def _tags(predictor: Predictor, other: Transformers, texts: list[str]) -> Iterat
     yield Probe("tags of words", sentences, tags, lambda: other.tags(sentences), 0.0)
     form, task = getattr(predictor.task, "form", None), cast(Any, predictor.task)
     why = "" if form and form.scheme == "bio" else "the pipeline knows the scheme bio only"
-    why = why if task.in_place else "a run from before in_place: it reads the words of a text one by one"
+    why = why if task.in_place else "the run was trained on lists of words, and reads a text as a list of its words"
     for strategy in get_args(Strategy)[1:] if form else ("none",):
         ours = [
             _entities(text, found.entities)
