@@ -154,7 +154,8 @@ def labeled(rules: LabelRules | None, examples: list[Any], where: str, training:
         return examples
     kept = [example for example in examples if unknown.isdisjoint(example.gold or ())]
     names = first_few((repr(shorten(label)) for label in sorted(unknown)), len(unknown), ", ")
-    if several := [each for each in examples if len(each.gold or ()) > 1 and not unknown.isdisjoint(each.gold)]:
+    several = [each for each in examples if len(each.gold or ()) > 1 and not unknown.isdisjoint(each.gold)]
+    if several and not rules.numbers:  # of several numbers, one that is unknown leaves the others without use
         problem = f"{several[0].source}: a label of {names} means that the labels are unknown"
         raise UserError(f"{problem}, so it cannot stand beside others")
     if not kept:

@@ -20,6 +20,7 @@ from bertie.predict.convert import export, verify
 from bertie.tasks import Regress
 from bertie.tasks.predictions import NumbersPrediction
 from bertie.tasks.scale import NumberScale
+from bertie.tasks.scoring import training_examples
 from bertie.tokenizers.truncation import encode
 
 CONFIG: dict[str, Any] = {
@@ -160,6 +161,8 @@ def test_numbers_of_one_named_column() -> None:
     task = Regress(labels=("price",))
     fitted = task.fit(list(task.reader.values(rows, labeled=True)))
     assert fitted.number_scale.mean == (6,)
+    marked = [{"text": "a", "label": [1, -1]}, *({"text": "b", "label": [i, 2 * i]} for i in range(3))]
+    assert len(training_examples(Regress(no_label=("-1",)), marked)[1]) == 3
     with pytest.raises(UserError, match="every example has the score 3 "):
         Regress().fit([Example("a", None, "3", "here"), Example("b", None, "3.0", "there")])
 
