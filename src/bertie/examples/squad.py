@@ -22,6 +22,7 @@ from bertie.examples.rows import (
     label_or_none,
     parse_label,
     parse_position,
+    read_json_rows,
     read_rows,
     require_file,
     require_string,
@@ -209,8 +210,12 @@ def placed(answer: Answer, context: str) -> Answer | None:
 
 
 def _read_squad(path: Path) -> Iterator[Row | UserError]:
-    """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
-    values = storage.read_json(path, None, 'the object of SQuAD, {"data": [{"paragraphs": …}]}')
+    """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions, or from a list of rows."""
+    values = storage.parse(path, storage.read_bytes(path, None))
+    if isinstance(values, list):
+        yield from read_json_rows(path, "a list of objects")
+        return
+    values = storage.of_kind(path, values, dict, 'the object of SQuAD, {"data": [{"paragraphs": …}]}')
     articles = values.get("data")
     if not isinstance(articles, list):
         raise UserError(f'{path} does not have the form of SQuAD: it has no list "data"')

@@ -158,7 +158,8 @@ def windows_of(
     numbered = np.stack([np.arange(len(tokens.ids)), np.ones(len(tokens.ids), int)], 1).astype(np.int32)
     windows = to_sequences(tokenizer, [TokenizedText(tokens.ids, numbered)], *lengths)
     inside = [(at := np.flatnonzero(_offsets(window)[:, 1]), _offsets(window)[at, 0]) for window in windows]
-    best = word_alignment.most_context(windows, inside, len(tokens.ids))
+    one = len(windows) == 1
+    best = np.zeros(len(tokens.ids), int) if one else word_alignment.most_context(windows, inside, len(tokens.ids))
     if strategy == "words" or (strategy == "first" and tokens.groups is tokens.words):
         best[~tokens.first] = -1
     for part, (window, (positions, index)) in enumerate(zip(windows, inside, strict=True)):

@@ -15,7 +15,7 @@ from bertie.corpus.prepare import prepare
 from bertie.corpus.readers import ReaderOptions
 from bertie.examples.annotations import parse_span
 from bertie.files.formats import is_quoted
-from bertie.tasks import Classify, MultiLabel, Regress, Relate, Tag
+from bertie.tasks import Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.scoring import training_examples
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -136,6 +136,13 @@ def test_a_word_per_row(tmp_path: Path) -> None:
         (("Anna", "left"), ("B-per", "O")),
         (("Oslo",), ("B-geo",)),
     ]
+
+
+def test_questions_in_a_list(tmp_path: Path) -> None:
+    row = {"question": "Who?", "context": "Anna left.", "answers": {"text": ["Anna"], "answer_start": [0]}}
+    (tmp_path / "rows.json").write_text(json.dumps([row]))
+    [question] = read(Span(), tmp_path / "rows.json")
+    assert question.answers[0].text == "Anna"
 
 
 def test_answers_in_the_form_of_evaluate(cases: Path, tmp_path: Path) -> None:
