@@ -2,7 +2,7 @@
 
     python benchmarks/many_gpus.py [--gpus 64] [--per-node 8] [--vocabulary 30000]
 
-Prints the tables of docs/explanation/many-gpus.md, which names the assumptions. Change the constants below to change them.
+Prints the tables of dev/measurements/many-gpus.md, which names the assumptions. Change the constants below to change them.
 """
 
 from __future__ import annotations
