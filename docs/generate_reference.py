@@ -73,7 +73,7 @@ def command_line(tables: Tables) -> str:
     shared = {group: members for group, members in shared.items() if not is_key(members[0])}
     parts = [COMMAND_LINE.format(flags=flags(shared.pop(Output)))]
     for verb, arguments in every.items():
-        parts += verb_section(verb, [a for a in arguments if a.group is not Output], shared)
+        parts += verb_section(verb, [a for a in arguments if a.group is not Output], shared, tables)
     parts.append("## Shared flags")
     for group, members in shared.items():
         parts += [f"### {title(group)}", prose(group), flags(members)]
@@ -102,17 +102,20 @@ def title(group: type) -> str:
     return re.sub("(?<=[a-z])([A-Z])", r" \1", group.__name__).capitalize()
 
 
-def verb_section(verb: str, arguments: list[Argument], shared: dict[type, list[Argument]]) -> Iterator[str]:
+def verb_section(
+    verb: str, arguments: list[Argument], shared: dict[type, list[Argument]], tables: Tables
+) -> Iterator[str]:
     """One verb. shared: the groups of flags that several verbs have."""
     own, elsewhere = dict[str, Argument](), dict[str, dict[str, None]]()
     for argument in arguments:
         name, group = argument.name, argument.group
         if "." in name:
-            elsewhere.setdefault(link("flags of recipes", "Flags of recipes"), {})[table_flag(name)] = None
+            flag = link(code(table_flag(name)), heading_of(group, tables), "recipes.md")
+            elsewhere.setdefault("tables of the recipe", {})[flag] = None
         elif group in TOP:
-            elsewhere.setdefault(link("recipe", TOP[group], "recipes.md"), {})[name] = None
+            elsewhere.setdefault(link("recipe", TOP[group], "recipes.md"), {})[code(name)] = None
         elif group in shared:
-            elsewhere.setdefault(link(title(group).lower(), title(group)), {})[name] = None
+            elsewhere.setdefault(link(title(group).lower(), title(group)), {})[code(name)] = None
         else:
             own.setdefault(name, argument)
     needed = [a.label if a.positional else f"{a.name} {a.name[2:].upper()}" for a in own.values() if is_needed(a)]
@@ -121,7 +124,7 @@ def verb_section(verb: str, arguments: list[Argument], shared: dict[type, list[A
     yield f"```console\n$ {' '.join(['bertie', verb, *needed, '[OPTIONS]'])}\n```"
     yield flags(own.values())
     if elsewhere:
-        yield "Also:\n\n" + "\n".join(f"- {place}: {codes(names)}" for place, names in elsewhere.items())
+        yield "Also:\n\n" + "\n".join(f"- {place}: {', '.join(names)}" for place, names in elsewhere.items())
 
 
 def flags(arguments: Iterable[Argument]) -> str:
@@ -180,7 +183,7 @@ def recipes(tables: Tables) -> str:
 
 def shipped(heading: str) -> str:
     """The recipes in the package, each below the first one that it extends, with what its file changes."""
-    group, head = GROUPS[heading], f"### {heading}: shipped\n\n"
+    group, head = GROUPS[heading], f"### Shipped: {heading.lower()}\n\n"
     if group == "lab":
         return head + f"{codes(config.shipped(group))}, which the pages of [the lab](../lab/index.md) explain."
     below: dict[str, dict[str, str]] = {}
@@ -195,7 +198,7 @@ def shipped(heading: str) -> str:
         )
 
     def tree(parent: str, indent: str) -> Iterator[str]:
-        for name, line in below.get(parent, {}).items():
+        for name, line in sorted(below.get(parent, {}).items(), key=lambda item: item[0] not in below):
             yield indent + line
             yield from tree(name, indent + "    ")
 
@@ -218,13 +221,16 @@ def key_rows(owner: type, tables: Tables) -> list[Row]:
     docs, defaults, rows = config.field_docs(owner), config.defaults(owner), []
     for field, hint in config.hints(owner).items():
         if nested := classes(hint):
-            heading = next(heading for heading, members in tables.items() if nested[0] in members)
-            values = link("tables" if is_array(hint) else "table", heading)
+            values = link("tables" if is_array(hint) else "table", heading_of(nested[0], tables))
         else:
             values = about(hint, defaults[field])
         if field != "kind":
             rows.append((code(field), values, cell(docs.get(field, ""))))
     return rows
+
+
+def heading_of(kind: type, tables: Tables) -> str:
+    return next(heading for heading, members in tables.items() if kind in members)
 
 
 def is_array(hint: Any) -> bool:
