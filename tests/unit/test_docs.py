@@ -122,7 +122,7 @@ def anchors(page: Path) -> set[str]:
 
 def links() -> Iterator[tuple[Path, int, str]]:
     for page, number, line in prose():
-        for target in re.findall(r'(?:\]\(|src(?:set)?=")([^()\s"]+)[)"]', re.sub(r"(?<!\[)`[^`]*`(?!\])", "", line)):
+        for target in re.findall(r'(?:\]\(|src(?:set)?=")([^()\s"]+)[)"]', line):
             yield page, number, target
 
 
