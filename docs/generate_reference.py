@@ -7,37 +7,44 @@ python docs/generate_reference.py --check    exit 1 if a page is out of date
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
-import importlib.util
 import json
 import re
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import bertie
 from bertie.base import config
 from bertie.base.config import REQUIRED
 from bertie.commands import VERBS, module
-from bertie.commands.flags import Argument, Output, kind_of, tables, variants
-from bertie.lab.config import Axis, Budget, LabConfig, LabTask, LabText, Variant
+from bertie.commands.flags import Argument, Output, variants
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.lab.config import LabConfig, LabText
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.serve.openapi import openapi
 from reference_checkpoints import checkpoints
-from reference_markdown import cell, code, prose, shown, slug, table, type_name
+from reference_http import http_api
+from reference_markdown import Row, about, cell, code, codes, entries, folded, link, prose
+from reference_python import python
 
 FOLDER = Path(__file__).parent / "reference"
 GENERATED = "<!-- Written by docs/generate_reference.py from the code. Edit the code, then run `make docs`. -->\n"
+GROUPS = {"Pre-training": "pretrain", "Fine-tuning": "finetune", "Lab files": "lab"}
+TOP: dict[type, str] = {PretrainConfig: "Pre-training", FinetuneConfig: "Fine-tuning", LabConfig: "Lab files"}
+Tables = dict[str, list[type]]
+"""The headings on the page of recipes, one for each table, and the kinds that the table may have."""
 
 
 def pages() -> dict[str, str]:
     """The generated files by name."""
-    described = openapi()
+    described, tables = openapi(), recipe_tables()
     written = {
-        "command-line.md": command_line(),
-        "recipes.md": recipes(),
+        "command-line.md": command_line(tables),
+        "recipes.md": recipes(tables),
         "python.md": python(),
         "http-api.md": http_api(described),
         "checkpoints.md": checkpoints(),
@@ -55,241 +62,191 @@ def out_of_date() -> list[Path]:
 # The command line
 
 
-def command_line() -> str:
-    """Every verb: usage, arguments, defaults, help."""
-    common = [argument for argument in variants("demo")[""] if argument.group is Output]
-    parts = [COMMAND_LINE.format(flags=table(["Flag", "Meaning"], [[code(a.name), cell(a.help)] for a in common]))]
-    listed: dict[tuple[str, type], str] = {}
-    for verb in VERBS:
-        parts += list(verb_section(verb, listed))
+def command_line(tables: Tables) -> str:
+    """Every verb: usage, arguments, defaults, help. What several verbs have stands once."""
+    every = {verb: [a for listing in variants(verb).values() for a in listing] for verb in VERBS}
+    groups: dict[type, dict[str, dict[str, Argument]]] = {}
+    for verb, arguments in every.items():
+        for argument in arguments:
+            groups.setdefault(argument.group, {}).setdefault(verb, {}).setdefault(argument.name, argument)
+    shared = {group: [*next(iter(verbs.values())).values()] for group, verbs in groups.items() if len(verbs) > 1}
+    shared = {group: members for group, members in shared.items() if not is_key(members[0])}
+    parts = [COMMAND_LINE.format(flags=flags(shared.pop(Output)))]
+    for verb, arguments in every.items():
+        parts += verb_section(verb, [a for a in arguments if a.group is not Output], shared, tables)
+    parts.append("## Shared flags")
+    for group, members in shared.items():
+        parts += [f"### {title(group)}", prose(group), flags(members)]
+    parts.append(RECIPE_FLAGS)
+    for heading, kinds in tables.items():
+        names = dict.fromkeys(a for kind in kinds for found in groups.get(kind, {}).values() for a in found if "." in a)
+        if names:
+            parts.append(f"{link(code(table_flag(next(iter(names)))), heading, 'recipes.md')}: {codes(names)}")
     return "\n\n".join(filter(None, parts))
 
 
-def verb_section(verb: str, listed: dict[tuple[str, type], str]) -> Iterator[str]:
-    """One verb. listed: the groups of dotted flags that a verb before it has listed, and which verb that is."""
-    every = variants(verb)
-    usual = next(iter(every))
-    own = [argument for argument in every[usual] if "." not in argument.key and argument.group is not Output]
+def is_key(argument: Argument) -> bool:
+    """Return whether an argument is a key of a recipe."""
+    return "." in argument.name or argument.group in TOP
+
+
+def is_needed(argument: Argument) -> bool:
+    return argument.positional or argument.default is REQUIRED
+
+
+def table_flag(name: str) -> str:
+    return f"{name.rpartition('.')[0]}.…"
+
+
+def title(group: type) -> str:
+    return re.sub("(?<=[a-z])([A-Z])", r" \1", group.__name__).capitalize()
+
+
+def verb_section(
+    verb: str, arguments: list[Argument], shared: dict[type, list[Argument]], tables: Tables
+) -> Iterator[str]:
+    """One verb. shared: the groups of flags that several verbs have."""
+    own, elsewhere = dict[str, Argument](), dict[str, dict[str, None]]()
+    for argument in arguments:
+        name, group = argument.name, argument.group
+        if "." in name:
+            flag = link(code(table_flag(name)), heading_of(group, tables), "recipes.md")
+            elsewhere.setdefault("tables of the recipe", {})[flag] = None
+        elif group in TOP:
+            elsewhere.setdefault(link("recipe", TOP[group], "recipes.md"), {})[code(name)] = None
+        elif group in shared:
+            elsewhere.setdefault(link(title(group).lower(), title(group)), {})[code(name)] = None
+        else:
+            own.setdefault(name, argument)
+    needed = [a.label if a.positional else f"{a.name} {a.name[2:].upper()}" for a in own.values() if is_needed(a)]
     yield f"## bertie {verb}"
     yield prose(importlib.import_module(module(verb)).Args)
-    words = [
-        a.label if a.positional else f"{a.name} {a.name[2:].upper()}"
-        for a in own
-        if a.positional or a.default is REQUIRED
-    ]
-    yield f"```console\n$ {' '.join(['bertie', verb, *words, '[OPTIONS]'])}\n```"
-    yield flag_table("Argument", own)
-    elsewhere: dict[str, dict[str, None]] = {}
-    for key, (word, members) in tables(every).items():
-        if key in listed:
-            elsewhere.setdefault(listed[key], {})[f"`--{key[0]}.…`"] = None
-            continue
-        listed[key] = verb
-        yield f"**`--{key[0]}.…`**{kind_of(key[1])}" + (f", defaults of `{word}`" if word else "")
-        yield flag_table("Flag", members)
-    for other, names in elsewhere.items():
-        yield f"{', '.join(names)}: see [`bertie {other}`](#{slug(f'bertie {other}')})."
+    yield f"```console\n$ {' '.join(['bertie', verb, *needed, '[OPTIONS]'])}\n```"
+    yield flags(own.values())
+    if elsewhere:
+        yield "Also:\n\n" + "\n".join(f"- {place}: {', '.join(names)}" for place, names in elsewhere.items())
 
 
-def flag_table(title: str, arguments: list[Argument]) -> str:
-    rows = [[code(a.label if a.positional else a.name), value_type(a), default(a), cell(a.meaning)] for a in arguments]
-    return table([title, "Value", "Default", "Meaning"], rows)
-
-
-def value_type(argument: Argument) -> str:
-    return "" if argument.switch else type_name(argument.item) + " …" * argument.several
-
-
-def default(argument: Argument) -> str:
-    if argument.switch:
-        return "off"
-    if argument.positional and argument.several:
-        return "none"
-    value = argument.default
-    return code(" ".join(map(str, value))) if isinstance(value, tuple) and value else shown(value)
+def flags(arguments: Iterable[Argument]) -> str:
+    return entries(
+        (
+            code(argument.label.split()[0]),
+            ""
+            if argument.switch
+            else about(argument.item, None if argument.positional else argument.default) + " …" * argument.several,
+            cell(argument.meaning),
+        )
+        for argument in arguments
+    )
 
 
 # Recipes
 
 
-def recipes() -> str:
-    """Every key of the TOML files for pre-training and fine-tuning."""
-    parts = [RECIPES]
-    described: dict[type, str] = {}
-    for title, group in (("Pre-training", "pretrain"), ("Fine-tuning", "finetune")):
-        recipe = config.hints(importlib.import_module(module(group)).Args)["recipe"]
-        names = ", ".join(code(name) for name in config.shipped(group))
-        parts += [f"## {title}", f"Shipped recipes: {names}.", key_table(recipe, title)]
-        for field, hint in config.hints(recipe).items():
-            if members := classes(hint):
-                parts += list(table_section(title, field, hint, members, described))
-    parts += ["## Lab files", f"Shipped files: {', '.join(code(name) for name in config.shipped('lab'))}."]
-    parts.append(key_table(LabConfig, "Lab"))
-    for head, owner in LAB_TABLES.items():
-        parts += [f"### Lab: `{head}`", prose(owner), key_table(owner, "Lab")]
+def recipe_tables() -> Tables:
+    """Every table that a recipe may have. A table of several recipes stands below the first of them."""
+    found: Tables = {}
+
+    def walk(heading: str, name: str, key: str, members: list[type]) -> None:
+        if any(member in known for known in found.values() for member in members):
+            return
+        found[heading] = members
+        for field, hint in (pair for member in members for pair in config.hints(member).items()):
+            inner = f"{key}.{field}".lstrip(".")
+            if nested := classes(hint):
+                walk(f"{name}: `{f'[[{inner}]]' if is_array(hint) else f'[{inner}]'}`", name, inner, nested)
+
+    for top, name in TOP.items():
+        walk(name, name, "", [top])
+    found["Lab files: `[text]`"] = [LabText]  # typed as any table, since the variants change it
+    return found
+
+
+def recipes(tables: Tables) -> str:
+    """Every key of the TOML files, and what each shipped recipe sets."""
+    parts = [RECIPES_PAGE]
+    for heading, members in tables.items():
+        rows = {kind_name(member): key_rows(member, tables) for member in members}
+        own, shared = folded(rows)
+        parts.append(f"{'##' if heading in GROUPS else '###'} {heading}")
+        if len(members) > 1:
+            parts += [f"`kind` is one of {codes(rows)}.{' Keys of several kinds:' * bool(shared)}", entries(shared)]
+        for member, (kind, mine) in zip(members, own.items(), strict=True):
+            if len(members) > 1:
+                parts.append(f"#### {heading.partition(': ')[2]} of kind `{kind}`")
+            parts += [prose(member) if heading not in GROUPS else "", entries(mine)]
+            if also := [name for name, *_ in (row for row in rows[kind] if row in shared)]:
+                parts.append(f"Also: {', '.join(also)}.")
+    parts += [SHIPPED, *map(shipped, GROUPS)]
     return "\n\n".join(filter(None, parts))
 
 
-LAB_TABLES = {"[text]": LabText, "[budget]": Budget, "[[tasks]]": LabTask, "[[axes]]": Axis, "[[variants]]": Variant}
+def shipped(heading: str) -> str:
+    """The recipes in the package, each below the first one that it extends, with what its file changes."""
+    group, head = GROUPS[heading], f"### Shipped: {heading.lower()}\n\n"
+    if group == "lab":
+        return head + f"{codes(config.shipped(group))}, which the pages of [the lab](../lab/index.md) explain."
+    below: dict[str, dict[str, str]] = {}
+    for path in sorted((folder := config.SHIPPED / group).rglob("*.toml")):
+        values, name = config.read(path), path.relative_to(folder).with_suffix("").as_posix()
+        extended = values.pop("extends", [])
+        parents = [parent.removesuffix(".toml") for parent in ([extended] if isinstance(extended, str) else extended)]
+        purpose = "\n".join(takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").split("\n")))
+        also = f" (with {codes(parents[1:])})" * bool(parents[1:])
+        below.setdefault((parents or [""])[0], {})[name] = (
+            f"- **{code(name)}**{also}: {cell(purpose.replace('# ', ''))}<br>{'<br>'.join(settings(values))}"
+        )
+
+    def tree(parent: str, indent: str) -> Iterator[str]:
+        for name, line in sorted(below.get(parent, {}).items(), key=lambda item: item[0] not in below):
+            yield indent + line
+            yield from tree(name, indent + "    ")
+
+    return head + "\n".join(tree("", ""))
 
 
-def table_section(title: str, key: str, hint: Any, members: list[type], described: dict[type, str]) -> Iterator[str]:
-    """One table of a recipe, with each kind that it may have, and the tables inside it. key: its dotted key."""
-    head = f"[[{key}]]" if typing.get_origin(hint) is tuple else f"[{key}]"
-    heading = f"{title}: `{head}`"
-    yield f"### {heading}"
-    if all(member in described for member in members):
-        yield f"The same table as in [{described[members[0]].partition(':')[0].lower()}](#{slug(described[members[0]])})."
-        return
-    if len(members) > 1:
-        yield f"`kind` is one of {', '.join(code(kind_name(member)) for member in members)}."
-    for member in members:
-        described[member] = heading
-        if len(members) > 1:
-            yield f"#### `{head}` of kind `{kind_name(member)}`"
-        yield prose(member)
-        yield key_table(member, title, f"{key}.")
-    for member in members:
-        for field, inner in config.hints(member).items():
-            if nested := classes(inner):
-                yield from table_section(title, f"{key}.{field}", inner, nested, described)
+def settings(values: dict[str, Any], table: str = "") -> Iterator[str]:
+    """Yield the values of a TOML file, a line for each table: `[model] hidden_size=256, …`."""
+    lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
+    tables = {key: items for key, items in lists.items() if items and isinstance(items[0], dict)}
+    if own := [f"{key}={config.shown(value)}" for key, value in values.items() if key not in tables]:
+        yield code(f"[{table}] " * bool(table) + ", ".join(own))
+    for key, items in tables.items():
+        for item in items:
+            yield from settings(item, f"{table}.{key}".lstrip("."))
 
 
-def key_table(owner: type, title: str, prefix: str = "") -> str:
-    """The keys of one table. Tables inside it have a section of their own. prefix: the dotted key of the table."""
-    hints, docs = config.hints(owner), config.field_docs(owner)
-    rows = []
-    for field, value in config.defaults(owner).items():
-        nested = classes(hints[field])
-        if nested:
-            name = prefix + field
-            head = f"[[{name}]]" if typing.get_origin(hints[field]) is tuple else f"[{name}]"
-            kind = f"[{'tables' if head.startswith('[[') else 'table'}](#{slug(f'{title}: {head}')})"
+def key_rows(owner: type, tables: Tables) -> list[Row]:
+    """The keys of one table. Tables inside it have a section of their own."""
+    docs, defaults, rows = config.field_docs(owner), config.defaults(owner), []
+    for field, hint in config.hints(owner).items():
+        if nested := classes(hint):
+            values = link("tables" if is_array(hint) else "table", heading_of(nested[0], tables))
         else:
-            kind = type_name(hints[field])
-        told = "its defaults" if dataclasses.is_dataclass(value) else shown(value)
-        if len(nested) > 1 and dataclasses.is_dataclass(value):
-            told = f"kind {code(kind_name(type(value)))}"
-        rows.append([code(field), kind, told, cell(docs.get(field, ""))])
-    return table(["Key", "Type", "Default", "Meaning"], rows)
+            values = about(hint, defaults[field])
+        if field != "kind":
+            rows.append((code(field), values, cell(docs.get(field, ""))))
+    return rows
+
+
+def heading_of(kind: type, tables: Tables) -> str:
+    return next(heading for heading, members in tables.items() if kind in members)
+
+
+def is_array(hint: Any) -> bool:
+    return typing.get_origin(hint) is tuple
 
 
 def classes(hint: Any) -> list[type]:
     """The dataclasses among a type's members."""
-    if dataclasses.is_dataclass(hint):
+    if is_dataclass(hint):
         return [typing.cast(type, hint)]
     return [member for part in typing.get_args(hint) for member in classes(part)]
 
 
-def tables_within(owner: type) -> Iterator[type]:
-    """A dataclass, and all dataclasses among the types of its fields and of theirs."""
-    yield owner
-    for hint in config.hints(owner).values():
-        for member in classes(hint):
-            yield from tables_within(member)
-
-
 def kind_name(owner: type) -> str:
-    return typing.get_args(config.hints(owner)["kind"])[0]
-
-
-# The Python API
-
-
-def python() -> str:
-    """Directives for mkdocstrings, which reads signatures and docstrings from the sources."""
-    homes = bertie._HOMES  # bertie.demo itself may be the subpackage of that name
-    public = {name: getattr(importlib.import_module(home), name) for name, home in homes.items()}
-    paths = {name: f"{homes[name]}.{name}" if _is_module(name) else f"bertie.{name}" for name in public}
-    classes = [name for name, value in public.items() if isinstance(value, type)]
-    errors = [name for name in classes if issubclass(public[name], Exception)]
-    parts = [PYTHON, "## Functions", *(f"::: {path}" for name, path in paths.items() if name not in classes)]
-    parts += ["## Classes", *(f"::: {paths[name]}" for name in classes if name not in errors)]
-    parts += ["## Errors", *(f"::: {paths[name]}" for name in errors), "## Configuration", CONFIGURATION]
-    seen: dict[type, None] = {}
-    for group in ("pretrain", "finetune"):
-        recipe = config.hints(importlib.import_module(module(group)).Args)["recipe"]
-        seen |= dict.fromkeys(tables_within(recipe))
-    for owner in seen:
-        members = ", ".join(field.name for field in dataclasses.fields(owner))  # type: ignore[arg-type]
-        parts.append(f"::: {owner.__module__}.{owner.__qualname__}\n    options:\n      members: [{members}]")
-    return "\n\n".join(parts)
-
-
-def _is_module(name: str) -> bool:
-    return importlib.util.find_spec(f"bertie.{name}") is not None
-
-
-# The HTTP API
-
-
-def http_api(described: dict[str, Any]) -> str:
-    """Every endpoint, with the fields of its messages."""
-    schemas = described["components"]["schemas"]
-    parts, used = [HTTP_API], dict[str, None]()
-    rows = [
-        [f"`{method.upper()} {path}`", operation["description"]]
-        for path, methods in described["paths"].items()
-        for method, operation in methods.items()
-    ]
-    parts.append(table(["Endpoint", "What it does"], rows))
-    sections: dict[tuple[Any, ...], list[str]] = {}  # a path with and without the base of its dialect: one section
-    for path, methods in described["paths"].items():
-        for operation in methods.values():
-            if "requestBody" in operation:
-                names = [_schema_names(operation["requestBody"]), _schema_names(operation["responses"]["200"])]
-                sections.setdefault((operation["description"], *names), []).append(path)
-    for (description, requests, responses), paths in sections.items():
-        asked, answered = ([field_table(schemas[name]) for name in names] for names in (requests, responses))
-        parts += [f"## {', '.join(paths)}", description, *asked, *(["The response:"] if answered else []), *answered]
-        used |= dict.fromkeys((*requests, *responses))
-    parts.append("## Other messages")
-    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schemas)))
-    for name in sorted(named | schemas.keys() - used.keys()):
-        parts += [f"### {name}", schemas[name].get("description", ""), field_table(schemas[name])]
-    parts.append("## Statuses")
-    errors = described["paths"]["/v1/embeddings"]["post"]["responses"]
-    parts.append(table(["Status", "Meaning"], [[code(status), errors[status]["description"]] for status in errors]))
-    return "\n\n".join(filter(None, parts))
-
-
-def _schema_names(body: dict[str, Any]) -> tuple[str, ...]:
-    """Return the messages in the schema of a body. A response of any form has none."""
-    found = re.findall(r'"\$ref": "[^"]*/(\w+)"', json.dumps(body["content"]["application/json"]["schema"]))
-    return tuple(dict.fromkeys(found))
-
-
-def field_table(schema: dict[str, Any]) -> str:
-    required = schema.get("required", [])
-    rows = [
-        [code(name), json_type(field), "required" if name in required else default_of(field), cell(meaning_of(field))]
-        for name, field in schema["properties"].items()
-    ]
-    return table(["Field", "Type", "Default", "Meaning"], rows)
-
-
-def json_type(field: dict[str, Any]) -> str:
-    """A type of JSON in words."""
-    if "$ref" in field:
-        name = field["$ref"].rpartition("/")[2]
-        return f"[{name}](#{slug(name)})"
-    if "enum" in field:
-        return ", ".join(code(str(value)) for value in field["enum"])
-    if "anyOf" in field:
-        return " or ".join(map(json_type, field["anyOf"]))
-    if field.get("type") == "array":
-        return f"array of {json_type(field['items'])}"
-    return field.get("type", "any")
-
-
-def default_of(field: dict[str, Any]) -> str:
-    value = field.get("default")
-    return "none" if value in (None, "") else code(json.dumps(value).strip('"'))
-
-
-def meaning_of(field: dict[str, Any]) -> str:
-    inner = next((part["description"] for part in field.get("anyOf", ()) if "description" in part), "")
-    return field.get("description", inner)
+    hint = config.hints(owner).get("kind")
+    return typing.get_args(hint)[0] if hint else ""
 
 
 COMMAND_LINE = """# Command line
@@ -301,14 +258,24 @@ version.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. Results go to stdout, messages to stderr, and with
 `--json` also the results as text.
 
-A flag whose value ends in "…" takes several values: `--grid.learning-rate 1e-5 3e-5`. A flag without a value in the
-tables is a switch: giving it turns it on. A default of "none" means that the flag is not set.
-
-Every command has these flags:
+Parentheses have the values of a flag, with the default in bold, or else its default, or its type. "…" stands for further
+values: `--grid.learning-rate 1e-5 3e-5`. A flag without parentheses is a switch: giving it turns it on. Flags that several
+commands have are at the end: [shared flags](#shared-flags) and [flags of recipes](#flags-of-recipes). Every command has:
 
 {flags}"""
 
-RECIPES = """# Recipe keys
+RECIPE_FLAGS = """## Flags of recipes
+
+A key of a recipe is a flag, too: `batch_size` in `[training]` is `--training.batch-size`. A key that is true by default is
+turned off by `no-`: `--training.no-shuffle`. The links lead to the meanings and the defaults. The kind of a table decides
+which keys it has: `bertie pretrain mini --help` lists those of one recipe."""
+
+SHIPPED = """## Shipped recipes
+
+Each stands below the one that it extends, with what it changes. `bertie pretrain NAME --help` and `bertie finetune NAME
+--help` show all values."""
+
+RECIPES_PAGE = """# Recipe keys
 
 `bertie pretrain`, `bertie finetune` and `bertie lab` read a TOML file, or the name of a shipped one. A recipe can extend
 another recipe. It then contains only the differences:
@@ -325,23 +292,9 @@ replaces the inherited array. If the items of the array are tables with a `kind`
 item of the same kind. `extends = ["mini", "mine.toml"]` merges several recipes from left to right: a later one, with
 everything that it inherits, overrides.
 
-Most keys are also flags: `steps` in `[training]` is `--training.steps`. Flags override the recipe."""
-
-PYTHON = """# Python API
-
-`import bertie` loads nothing else. bertie imports each name when you first use it. The built site shows signatures and
-docstrings here (`make docs`); `help(bertie.load)` shows them in Python."""
-
-HTTP_API = """# HTTP API
-
-`bertie serve` offers these endpoints. [Serve](../how-to/serve.md) explains them, and [openapi.json](openapi.json), which
-the server has at `/openapi.json`, describes them for programs. Bodies are JSON, and unknown fields are refused.
-
-Every answer has the headers `X-Request-Id` and `Server-Timing`: the milliseconds of the stages `tokenize`, `queue` and
-`compute`, and the `total`."""
-
-CONFIGURATION = """Recipes are frozen dataclasses. [Recipe keys](recipes.md) describes the same fields as TOML keys. Functions
-that take a recipe also accept the name of a shipped recipe, the path of a TOML file, or a dictionary."""
+Most keys are also flags: `steps` in `[training]` is `--training.steps`. Flags override the recipe. A list in parentheses
+has the values of a key, with the default in bold; otherwise, parentheses have the default, or the type. The [shipped
+recipes](#shipped-recipes) are at the end."""
 
 
 def main() -> int:

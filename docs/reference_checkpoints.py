@@ -33,13 +33,13 @@ def checkpoints() -> str:
     """The encoders that tests/parity/hub_table.py names, and whether they load."""
     models = runpy.run_path(str(TABLE))["HUB_MODELS"]
     rows = [
-        [
+        (
             f"[{model.name}](https://huggingface.co/{model.name})",
             f"refused: {escape(model.refused)}" if model.refused else "loads",
             model.architecture,
             TOKENIZERS[model.words],
             ", ".join([WEIGHTS[model.weights], *model.tokenizer_files, *SENTENCES * (model.sentences is not None)]),
-        ]
+        )
         for model in sorted(models, key=lambda model: model.name.lower())
     ]
     loading = sum(not model.refused for model in models)

@@ -1,7 +1,7 @@
 """List what users see of bertie, and what has changed since a commit.
 
-Imports with their signatures, flags, recipe keys, recipes, checkpoints, routes of the server, pages: the pages of
-docs/reference name most of it, and a test compares these with the code.
+Imports with their signatures, flags, recipe keys, recipes, checkpoints, routes of the server, pages: what docs/reference has
+as code is part of it, and a test compares these pages with the program.
 
 usage: python tests/long/public_surface.py BASE      exit code 1 if something of BASE is missing
 """
@@ -17,12 +17,12 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from dataclasses import MISSING
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-CELL = re.compile(r"(?<!\\)\|")
 
 
 def imports() -> Iterator[str]:
@@ -38,21 +38,20 @@ def imports() -> Iterator[str]:
                     yield f"bertie.{name}.{member}{signature(inner)}"
 
 
+def flags() -> Iterator[str]:
+    """Yield the flags of the importable bertie, with their values and defaults."""
+    from bertie.commands import VERBS
+    from bertie.commands.flags import variants
+
+    for verb in VERBS:
+        for word, arguments in variants(verb).items():
+            defaults = {found.label: "required" if found.default is MISSING else found.default for found in arguments}
+            yield from (f"bertie {verb} {word}: {label} = {default}" for label, default in defaults.items())
+
+
 def signature(value: Any) -> str:
     value = getattr(value, "__func__", value)
     return str(inspect.signature(value)) if inspect.isfunction(value) else ""
-
-
-def tables(page: Path) -> Iterator[str]:
-    """Yield the rows of the tables of a page without their last cell, which explains, and its listed names."""
-    heading, text = "", re.sub(r"\]\([^)]*\)", "]", page.read_text(encoding="utf-8"))
-    for line in text.splitlines():
-        if line.startswith("#"):
-            heading = line.strip("# ")
-        elif line.startswith("| ") and not line.startswith("| ---"):
-            yield f"{page.stem}: {heading}: {' | '.join(cell.strip() for cell in CELL.split(line)[1:-2])}"
-        elif line.startswith(("Shipped", "`kind` is one of")):
-            yield from (f"{page.stem}: {heading}: {name}" for name in re.findall("`[^`]+`", line))
 
 
 def routes(described: Any, path: str) -> Iterator[str]:
@@ -70,7 +69,7 @@ def surface(checkout: Path) -> set[str]:
     answer = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
     seen = set(answer.stdout.splitlines())
     for page in (checkout / "docs" / "reference").glob("*.md"):
-        seen |= set(tables(page))
+        seen |= {f"reference: {name}" for name in re.findall("`[^`\n]+`", page.read_text(encoding="utf-8"))}
     seen |= set(routes(json.loads((checkout / "docs" / "reference" / "openapi.json").read_text()), "server"))
     for pattern in ("src/bertie/configs/**/*.toml", "docs/**/*.md", "src/bertie/checkpoints/families/*.py"):
         seen |= {str(path.relative_to(checkout)) for path in checkout.glob(pattern)}
@@ -83,7 +82,7 @@ def main() -> int:
     parser.add_argument("--imports", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.imports:
-        print(*imports(), sep="\n")
+        print(*imports(), *flags(), sep="\n")
         return 0
     if not arguments.base:
         print(*sorted(surface(ROOT)), sep="\n")

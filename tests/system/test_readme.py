@@ -1,4 +1,4 @@
-"""The commands of the README, in order, on a small text; and every shipped recipe."""
+"""The commands of the README, in order, on a small text; the routes through the code; and every shipped recipe."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, train_steps
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+DESIGN = README.parent / "docs" / "explanation" / "design.md"
 
 
 def commands() -> list[list[str]]:
@@ -98,16 +99,16 @@ def test_every_guide_has_commands() -> None:
     assert {"README.md", "glue.md", "fine-tuning.md", "corpora.md", "vectors.md", "own-text.sh"} <= have
 
 
-def test_tree_in_the_readme_is_complete() -> None:
-    tree = README.read_text().split("```text\nsrc/bertie/")[1].split("```")[0]
+def test_tree_of_the_rooms_is_complete() -> None:
+    tree = DESIGN.read_text().split("```text\nsrc/bertie/")[1].split("```")[0]
     listed = set(re.findall(r"── ([\w.]+)/ ", tree))
     source = README.parent / "src" / "bertie"
     assert listed == {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
 
 
 def route(title: str) -> list[Path]:
-    """Return the files of a route that the README names, in order."""
-    paragraph = README.read_text().split(f"**{title}**")[1].split("\n\n")[0]
+    """Return the files of a route on the page about the design, in order."""
+    paragraph = DESIGN.read_text().split(f"**{title}**")[1].split("\n\n")[0]
     return [README.parent / "src" / "bertie" / name for name in re.findall(r"`([\w/]+\.py)`", paragraph)]
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.system.conftest import visited
 
-import bertie
-
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -63,12 +61,3 @@ def test_tables_on_a_phone_keep_names_whole_and_show_that_they_scroll(site: Path
             "box => getComputedStyle(box).backgroundAttachment"
         )
         assert style.split(", ") == ["local", "local", "scroll", "scroll"]
-
-
-def test_site_has_every_public_name_with_its_docstring(site: Path) -> None:
-    text = (site / "reference" / "python.html").read_text(encoding="utf-8")
-    for name in set(bertie.__all__) - {"__version__"}:
-        home = f"{bertie._HOMES[name]}.{name}"
-        entry = re.search(rf'id="(?:bertie\.{name}|{re.escape(home)})"(.*?)<h[1-3] ', text, re.DOTALL)
-        assert entry, name
-        assert "<p>" in entry.group(1), f"{name} has no text"
