@@ -57,7 +57,8 @@ def main() -> None:
         print(
             f"| {TITLES[task]} | {setting.metric} | {len(seeds)} | {scores} | {gain} | {within} | {with_all_examples} |"
         )
-    print(f"| mean of {len(differences)} | | | | | {np.mean(differences):+.2f} | | |")
+    for name, middle in (("mean", np.mean(differences)), ("median", np.median(differences))):
+        print(f"| {name} of {len(differences)} | | | | | {middle:+.2f} | | |")
 
 
 def _scores(results: dict[str, Any], task: str) -> dict[str, float]:

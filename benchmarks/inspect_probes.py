@@ -4,7 +4,7 @@
         [--every 3] [--vectors GLOVE] [--compare MODEL …] --out benchmarks/results/inspect_probes.json
 
 Runs the functions of `bertie inspect`. Each model has its own result file, named after --out. Prints the tables of
-docs/results-inspect-probes.md. A stopped benchmark resumes. OMP_NUM_THREADS sets the threads.
+dev/measurements/results-inspect-probes.md. A stopped benchmark resumes. OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
         --out benchmarks/results/inspect_syntax.json
 
 Reads every model with the functions of `bertie inspect`. Each model has its own result file, named after --out. Prints
-the tables of docs/results-inspect.md. Every analysis is written at once, so a stopped benchmark resumes. OMP_NUM_THREADS
-sets the threads.
+the tables of dev/measurements/results-inspect.md. Every analysis is written at once, so a stopped benchmark resumes.
+OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations

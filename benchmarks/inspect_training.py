@@ -2,7 +2,7 @@
 
     python benchmarks/inspect_training.py NAME=RUN --checkpoints FOLDER [FOLDER …] --treebank FILE.conllu
         --coreference FILE --text FILE [--text-column NAME] --out benchmarks/results/inspect_training.json
-        [--picture docs/images/inspect-training.svg]
+        [--picture dev/measurements/images/inspect-training.svg]
 
 Reads the run and every checkpoint with the functions of `bertie inspect`. The relations and the coreference are those of
 inspect_syntax.py. --text are passages as long as those of pre-training: on them, the attention to [SEP] and to punctuation,

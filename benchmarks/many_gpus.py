@@ -2,7 +2,7 @@
 
     python benchmarks/many_gpus.py [--gpus 64] [--per-node 8] [--vocabulary 30000]
 
-Prints the tables of docs/explanation/many-gpus.md, which names the assumptions. Change the constants below to change them.
+Prints the tables of dev/measurements/many-gpus.md, which names the assumptions. Change the constants below to change them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 
 RECIPES = ("base", "modern-base", "large", "modern-large")
-MEASURED = {"base": 591_876, "modern-base": 454_674}  # tokens/s of one H100 (docs/log/2026-11-27-gpu.md)
+MEASURED = {"base": 591_876, "modern-base": 454_674}  # tokens/s of one H100 (dev/log/2026-11-27-gpu.md)
 SAME_SHAPE = {"large": "base", "modern-large": "modern-base"}  # not measured: assumed to reach the same FLOPS
 TOKENS = 32_768  # of a GPU in a step, as measured
 BYTES = 4  # of a gradient: bertie exchanges fp32

@@ -15,7 +15,7 @@ rate is chosen from a few on one half of dev.tsv, and the scores are those of th
 
 Runs in FOLDER are continued or reused: take another folder for other settings. `mini-skip-thoughts` makes 2,000 tokens a second
 on one thread of an AMD EPYC, so 1,200 steps take 20 minutes on an idle core. What was measured is in
-docs/log/2026-11-28-skip-thoughts.md.
+dev/log/2026-11-28-skip-thoughts.md.
 """
 
 from __future__ import annotations

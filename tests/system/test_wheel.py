@@ -75,7 +75,7 @@ def run(command: list[str], folder: Path) -> str:
 def test_sdist_has_everything_that_tests_and_documentation_need(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert names >= tracked("src", "tests", "docs", "recipes", "benchmarks")
+    assert names >= tracked("src", "tests", "docs", "dev", "recipes", "benchmarks")
     assert names >= {"README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff"}
     assert names >= {"pyproject.toml", "constraints.txt", "Makefile"}
     assert not [name for name in names if "__pycache__" in name or name.startswith((".", "runs/", "build/"))]

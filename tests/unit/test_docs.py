@@ -38,7 +38,7 @@ from bertie.training.schedules import Schedule
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(path for folder in ("docs", "dev") for path in (ROOT / folder).rglob("*.md")),
 ]
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "log"]  # of this version
 GENERATED = [page for page in PAGES if page.parent.name == "reference"]  # their prose is not wrapped
@@ -120,7 +120,7 @@ def anchors(page: Path) -> set[str]:
 
 def links() -> Iterator[tuple[Path, int, str]]:
     for page, number, line in prose():
-        for target in re.findall(r"\]\(([^()\s]+)\)", re.sub(r"(?<!\[)`[^`]*`(?!\])", "", line)):
+        for target in re.findall(r'(?:\]\(|src(?:set)?=")([^()\s"]+)[)"]', re.sub(r"(?<!\[)`[^`]*`(?!\])", "", line)):
             yield page, number, target
 
 
@@ -133,6 +133,16 @@ def test_links_lead_to_files_and_headings() -> Iterator[str]:
         target_page = (page.parent / path).resolve() if path else page
         if not target_page.exists() or (anchor and anchor not in anchors(target_page)):
             yield f"{place(page, number)}: {target}"
+
+
+@lists_problems
+def test_pages_for_users_stand_without_the_log() -> Iterator[str]:
+    """dev/ is for those who change the code. CONTRIBUTING and the page about the design may name it."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        if page.name != "design.md" and (
+            found := re.search(r"\bdev/(log|decisions)|\.\./(log|decisions)/", page.read_text())
+        ):
+            yield f"{page.relative_to(ROOT)}: {found[0]}"
 
 
 # Examples

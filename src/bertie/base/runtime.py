@@ -76,7 +76,7 @@ def _keep_freed_memory() -> None:
     """Make glibc keep freed memory instead of returning it to the system.
 
     Each training step frees and allocates the same large tensors, and the system zeroes every page that it hands out. For
-    a small BERT on a CPU, this took a fifth of the time (docs/log).
+    a small BERT on a CPU, this took a fifth of the time (dev/log).
     Memory that a thread has freed is only for threads of the same arena: with two arenas, a server needs less memory.
     """
     trim_threshold, mmap_max, arena_max = -1, -4, -8

@@ -13,13 +13,13 @@ from pathlib import Path
 from bertie.base.errors import UsageError
 
 # Threads of GNU's OpenMP spin for milliseconds when they wait for each other. If another program occupies one of two
-# cores, a training step takes 18 times as long with that spin, and twice as long with a short spin (docs/log). On idle
+# cores, a training step takes 18 times as long with that spin, and twice as long with a short spin (dev/log). On idle
 # cores, the short spin costs a tenth of the speed. OMP_WAIT_POLICY=active restores the long spin.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 # oneDNN and torch each keep compiled products of 1,024 shapes. Packed batches have ever new shapes, so the memory of a
-# server grew to 1.2 GB for a model of 45 MB. With 256 shapes it stays at 0.7 GB, about equally fast (docs/log).
+# server grew to 1.2 GB for a model of 45 MB. With 256 shapes it stays at 0.7 GB, about equally fast (dev/log).
 for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_name, "256")
 

@@ -11,7 +11,7 @@ from bertie.base import console
 from bertie.corpus.word_counts import WordCounts, normalize_words
 from bertie.tokenizers.tokenizer import NormalizerOptions
 
-KEEP_FROM = 0.01  # English has up to 0.3 %, languages that are written with accents 1.4 % or more (docs/decisions/003)
+KEEP_FROM = 0.01  # English has up to 0.3 %, languages that are written with accents 1.4 % or more (dev/decisions/003)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from bertie.base import console
 from bertie.tokenizers.library_backend import BLANK
 from bertie.tokenizers.tokenizer import Tokenizer
 
-MOST_UNKNOWN = 0.03  # with BERT's vocabularies, texts of their languages have up to 2 % (docs/decisions/003)
+MOST_UNKNOWN = 0.03  # with BERT's vocabularies, texts of their languages have up to 2 % (dev/decisions/003)
 BATCH_WORDS = 100_000  # words to encode at a time
 
 

@@ -132,7 +132,7 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
     heads = {task.kind: _head(config, task, size, width), **gpt.auxiliary_heads(config, encoder)}
     model = Model(encoder, heads, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
-    # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
+    # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (dev/log).
     new = nn.ModuleList([model.heads] if reading is None else [model.heads, reading])
     initialize_weights(new, size.initializer_range * math.sqrt(768 / width), truncation=math.inf)
     if config.from_scratch:  # else the weights are loaded
@@ -278,7 +278,7 @@ def _token_multiple(precision: runtime.Resolved, device: torch.device) -> int:
     """Return the number that the tokens of a micro-batch are padded to a multiple of.
 
     On a CPU, oneDNN compiles a bf16 matrix product for every new shape, which takes 10 ms on processors with AMX.
-    Without padding, a step of a small BERT spent a fifth of its time on that, and its memory grew (docs/log).
+    Without padding, a step of a small BERT spent a fifth of its time on that, and its memory grew (dev/log).
     """
     return 64 if precision == "bf16" and device.type == "cpu" else 1
 

@@ -2,7 +2,7 @@
 
 oneDNN compiles GELU for each new number of rows and keeps the compiled code. If the number of tokens differs between
 batches, oneDNN compiles twice per step. The compiled code also lies between the activations and fragments the memory: a
-process grew to five times the memory that it used (docs/log/2026-11-24.md).
+process grew to five times the memory that it used (dev/log/2026-11-24.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A bidirectional LSTM over packed sequences.
 
 torch's own bidirectional LSTM for sequences of different lengths does not use oneDNN on a CPU: its backward pass takes 5
-times as long in fp32, and 8 times as long in bf16 (docs/log/2026-11-25-lstm.md). Here every direction is an LSTM over a padded
+times as long in fp32, and 8 times as long in bf16 (dev/log/2026-11-25-lstm.md). Here every direction is an LSTM over a padded
 grid, whose columns are read from the left or from the right. What lies behind the end of a sequence is never read.
 
 T  packed tokens    S  sequences    L  length of the longest one    E  input size    W  output size: both directions

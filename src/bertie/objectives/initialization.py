@@ -27,12 +27,12 @@ Vectors = Literal["random", "cooccurrence"]
 Pending = Callable[[], np.ndarray]
 """Waits for co-occurrence vectors that are being computed."""
 
-# Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (docs/log).
+# Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (dev/log).
 COOCCURRENCE_NORM = 4.0
 
 
 # With attention patterns, the initial logits grow with the hidden size. From this size on, smaller embeddings prevent that:
-# otherwise, the first loss of modern-base is 24 nats instead of 7 (docs/log/2026-11-26-gpu.md).
+# otherwise, the first loss of modern-base is 24 nats instead of 7 (dev/log/2026-11-26-gpu.md).
 WIDEST = 256
 
 # The dense layer of the masked-LM head begins with this multiple of the identity. Small inputs pass GELU almost unchanged,

@@ -52,7 +52,7 @@ def test_a_published_loss_is_in_the_interval_of_a_curve_without_it(point: Point)
 def test_a_curve_without_the_longest_run_of_a_recipe_misses_it_by_little(
     recipe: str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It misses by more than the interval says in two of three cases: see docs/log/2026-11-25-scaling.md."""
+    """It misses by more than the interval says in two of three cases: see dev/log/2026-11-25-scaling.md."""
     monkeypatch.setattr(scaling, "SAMPLES", 2)  # of the interval, which is not read
     [size] = {each["parameters"] for each in POINTS if each["recipe"] == f"modern-{recipe}"}
     [point] = [each for each in scaling.all_points() if each[:2] == (size, tokens)]

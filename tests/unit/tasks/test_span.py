@@ -226,6 +226,6 @@ def test_ties_go_to_the_first_and_shortest_span(uncased: Tokenizer) -> None:
 
 
 def test_squad_has_as_many_windows_as_in_the_code_of_2018(shared_data: Path, uncased: Tokenizer) -> None:
-    """10,833 for the dev questions; `stride=128` as an overlap would give 10,784 (docs/decisions/005-squad.md)."""
+    """10,833 for the dev questions; `stride=128` as an overlap would give 10,784 (dev/decisions/005-squad.md)."""
     found = valid_examples(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")
     assert len(Span().encode(found, uncased, 384)) == 10_833

@@ -115,7 +115,7 @@ def lowest_heads(importance: np.ndarray, count: int) -> Heads:
     """Return the heads with the lowest importance, as (layer, head) from 1. The most important head of a layer is kept.
 
     Michel et al. (2019) compare the heads after dividing by the norm of their layer. Without that, the loss rises less
-    (docs/log/2026-11-25-heads.md).
+    (dev/log/2026-11-25-heads.md).
 
     Args:
         importance: [layers, heads].

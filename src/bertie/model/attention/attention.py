@@ -25,7 +25,7 @@ from bertie.model.attention.loop import looped
 from bertie.model.attention.window import Attention, AttentionInput, Pattern
 from bertie.model.dropout import drop
 
-# Attention weights of a sequence, per thread, below which groups are faster (docs/log/2026-11-23.md).
+# Attention weights of a sequence, per thread, below which groups are faster (dev/log/2026-11-23.md).
 MIN_WEIGHTS_PER_THREAD = 8192
 
 

@@ -18,7 +18,7 @@ from bertie.base.contracts import Ragged
 from bertie.model.attention.relative_bias import RelativeBias
 from bertie.model.config import TransformerConfig
 
-# Queries of a block. Smaller blocks skip more of the excluded pairs, larger ones make larger matrix products (docs/log).
+# Queries of a block. Smaller blocks skip more of the excluded pairs, larger ones make larger matrix products (dev/log).
 BLOCK = 128
 
 

@@ -16,7 +16,7 @@ from bertie.model.encoders.gru import GruConfig, TimeSteps
 from bertie.model.losses.chunked_loss import chunked_vocabulary_loss
 
 # Of a sentence as the decoders read it, about that of a word embedding at the beginning. With 4, the decoders learn more slowly
-# than without the sentence (docs/log/2026-11-28-skip-thoughts.md).
+# than without the sentence (dev/log/2026-11-28-skip-thoughts.md).
 VECTOR_NORM = 1.0
 FIRST_SHARE = 0.01  # initial weights of the vector, relative to those of words
 

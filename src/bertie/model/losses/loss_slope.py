@@ -1,7 +1,7 @@
 """The softmax over the vocabulary with its loss and its gradient, computed while a few rows of logits are in the cache.
 
 The logits over a vocabulary do not fit into a processor's cache, so each pass over them reads and writes the memory. Here
-the logits are read once and overwritten once (docs/log/2026-11-24-bf16-on-avx512.md). On a GPU, loss_kernel.py does so.
+the logits are read once and overwritten once (dev/log/2026-11-24-bf16-on-avx512.md). On a GPU, loss_kernel.py does so.
 
     P  predictions    V  vocabulary entries
 """

@@ -2,7 +2,7 @@
 
 The softmax needs fp32. So the forward pass converts a chunk of rows to fp32 and computes its loss and its gradient, up to a
 constant factor, while the chunk is in the cache. The backward pass only needs the matrix products
-(docs/log/2026-11-24-bf16-on-avx512.md).
+(dev/log/2026-11-24-bf16-on-avx512.md).
 
     P  predictions    D  hidden size    V  vocabulary entries
 """
