@@ -10,9 +10,9 @@ from bertie.model.encoder import EncoderConfig
 
 RATES = {768: 1.0, 384: 6.0, 0: 20.0}
 """The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it. Measured for 384 and 256 with
-1,000 examples of four tasks (docs/how-to/small-data.md); from 768 on, it is the rate of Devlin et al. (2018)."""
+1,000 examples of four tasks (docs/how-to/fine-tuning.md); from 768 on, it is the rate of Devlin et al. (2018)."""
 FROZEN_RATE = 1e-2
-LEAST_STEPS, MOST_EPOCHS = 300, 20  # few examples need more epochs (Mosbach et al. 2021): see docs/how-to/small-data.md
+LEAST_STEPS, MOST_EPOCHS = 300, 20  # few examples need more epochs (Mosbach et al. 2021; docs/how-to/fine-tuning.md)
 
 
 def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: int) -> FinetuneConfig:
