@@ -174,7 +174,8 @@ def recipes(tables: Tables) -> str:
         for member, (kind, mine) in zip(members, own.items(), strict=True):
             if len(members) > 1:
                 parts.append(f"#### {heading.partition(': ')[2]} of kind `{kind}`")
-            parts += [prose(member) if heading not in GROUPS else "", entries(mine)]
+            path = f"In Python: {code(f'{member.__module__}.{member.__name__}')}."
+            parts += [prose(member) if heading not in GROUPS else "", path, entries(mine)]
             if also := [name for name, *_ in (row for row in rows[kind] if row in shared)]:
                 parts.append(f"Also: {', '.join(also)}.")
     parts += [SHIPPED, *map(shipped, GROUPS)]

@@ -22,9 +22,10 @@ HTTP_API = """# HTTP API
 the headers `X-Request-Id` and `Server-Timing`: the milliseconds of the stages `tokenize`, `queue` and `compute`, and the
 `total`.
 
-Each endpoint shows the form of the body (→) and of the answer (←). A field with a question mark may be omitted, or null. A form
-that stands before in the same section is not repeated, and a field is explained where it first occurs, with its default
-or its values in parentheses. [openapi.json](openapi.json), which the server has at `/openapi.json`, has all types."""
+Each endpoint shows the form of the body (→) and of the answer (←). A field with a question mark may be omitted, or null.
+A form that stands before in the same section is not repeated, and a field is explained where it first occurs, with its
+default or its values in parentheses. [openapi.json](openapi.json), which the server has at `/openapi.json`, has all
+types."""
 
 
 def http_api(described: Schema) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import types
 import typing
@@ -25,9 +26,9 @@ Row = tuple[str, ...]
 
 
 def prose(owner: Any) -> str:
-    """The first paragraph of a docstring as Markdown; nothing for the one that `dataclass` makes."""
-    text = (owner.__doc__ or "").partition("\n\n")[0]
-    return "" if text.startswith(f"{owner.__name__}(") else escape(" ".join(text.split()))
+    """The docstring of a class as Markdown; nothing for the one that `dataclass` makes."""
+    text = owner.__doc__ or ""
+    return "" if text.startswith(f"{owner.__name__}(") else escape(inspect.cleandoc(text))
 
 
 def about(hint: Any, value: Any) -> str:

@@ -99,9 +99,8 @@ def test_every_guide_has_commands() -> None:
     assert {"README.md", "glue.md", "fine-tuning.md", "corpora.md", "vectors.md", "own-text.sh"} <= have
 
 
-def test_tree_of_the_rooms_is_complete() -> None:
-    tree = DESIGN.read_text().split("```text\nsrc/bertie/")[1].split("```")[0]
-    listed = set(re.findall(r"── ([\w.]+)/ ", tree))
+def test_table_of_the_rooms_is_complete() -> None:
+    listed = set(re.findall(r"^\| `(\w+)` \|", DESIGN.read_text(), re.MULTILINE))
     source = README.parent / "src" / "bertie"
     assert listed == {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
 
