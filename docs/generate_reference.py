@@ -186,7 +186,7 @@ def shipped(heading: str) -> str:
     """The recipes in the package, each below the first one that it extends, with what its file changes."""
     group, head = GROUPS[heading], f"### Shipped: {heading.lower()}\n\n"
     if group == "lab":
-        return head + f"{codes(config.shipped(group))}, which the pages of [the lab](../lab/index.md) explain."
+        return head + f"{codes(config.shipped(group))}, which the pages of [the labs](../labs.md) explain."
     below: dict[str, dict[str, str]] = {}
     for path in sorted((folder := config.SHIPPED / group).rglob("*.toml")):
         values, name = config.read(path), path.relative_to(folder).with_suffix("").as_posix()
