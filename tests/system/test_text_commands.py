@@ -53,7 +53,7 @@ def test_tables_to_shards(texts: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["prepare", "--check", str(tmp_path / "shards")]) == 1
     assert "00000.tokens.npy was altered" in capsys.readouterr().err
     assert main(["prepare", str(texts), *map(str, flags), "--strict", "--out", str(tmp_path / "none")]) == 1
-    assert "columns, but the first line has 2" in capsys.readouterr().err
+    assert "1 column, but the first line has 2" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
@@ -88,8 +88,8 @@ def test_a_vocabulary_that_does_not_fit_is_reported(tmp_path: Path, capsys: pyte
     text.write_text("".join(json.dumps({"text": word}) + "\n" for word in words))
     made, said = run_json(capsys, "tokenizer", "train", text, "--vocab-size", 50, "--out", tmp_path / "tokenizer")
     assert made["fit"]["unknown"] == pytest.approx(1 / 6)
-    known = f"{100 * made['fit']['unknown_characters']:.3g}%"
-    expected = f"warning: {tmp_path / 'tokenizer'}: 16.7% of the words ({known} of the"
+    known = f"{100 * made['fit']['unknown_characters']:.1f} %"
+    expected = f"warning: {tmp_path / 'tokenizer'}: 16.7 % of the words ({known} of the"
     assert expected in said
     seen, said = run_json(capsys, "tokenizer", "inspect", tmp_path / "tokenizer", "--text", text)
     assert seen["tokenizers"][0]["unknown"] == made["fit"]["unknown"]
@@ -98,7 +98,7 @@ def test_a_vocabulary_that_does_not_fit_is_reported(tmp_path: Path, capsys: pyte
     prepared, said = run_json(capsys, "prepare", text, *flags)
     lost = prepared["unknown_characters"] / prepared["characters"]
     assert lost == pytest.approx(made["fit"]["unknown_characters"])
-    share = f"16.7% of the words ({100 * made['fit']['unknown_characters']:.3g}% of the characters) are [UNK]"
+    share = f"16.7 % of the words ({100 * made['fit']['unknown_characters']:.1f} % of the characters) are [UNK]"
     assert f"warning: the corpus: {share}" in said
     assert share in (tmp_path / "shards" / "report.html").read_text()
 

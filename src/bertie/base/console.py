@@ -81,9 +81,15 @@ def collected() -> Iterator[list[str]]:
         yield warnings
 
 
-@lru_cache(maxsize=64)
 def info_once(text: str) -> None:
     """Print a line to stderr, unless it was printed before."""
+    if not _silent.get():
+        once(text)
+
+
+@lru_cache(maxsize=64)
+def once(text: str) -> None:
+    """Print a line to stderr, unless the cache has it."""
     info(text)
 
 
@@ -98,8 +104,8 @@ def scores(values: Mapping[str, float]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage: 0.5 as "50.0 %"."""
-    return f"{100 * share:.1f} %"
+    """Return a share as a percentage: 0.5 as "50.0 %", and 0.0001 as "< 0.1 %"."""
+    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def _amount(value: float) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -155,6 +156,17 @@ def did_you_mean(word: str, choices: Iterable[object]) -> str:
     """Return the end of a message about a misspelled word: ": did you mean 'mlm'?"; "" if no choice is near."""
     near = nearest(word, choices)
     return f": did you mean {near!r}?" if near else ""
+
+
+def nearest_path(path: Path, remedy: str = "") -> str:
+    """Return the end of a message about a missing file: the most similar name beside it, or else a remedy."""
+    near = nearest(path.name, (other.name for other in path.parent.glob("*")))
+    return f": did you mean {path.parent / near}?" if near else remedy and f": {remedy}"
+
+
+def no_such_file(path: Path) -> UsageError:
+    """Return the error for a missing file."""
+    return UsageError(f"no such file: {path}{nearest_path(path)}")
 
 
 SHOWN = 3

@@ -46,7 +46,7 @@ class TextSpan(NamedTuple):
 
 def _is_number(value: object) -> bool:
     """Return whether a table cell is aligned as a number. Percentages, signed numbers and dashes (missing values) are."""
-    return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|[+−-][\d.,]+( %)?|–", str(value)) is not None
+    return isinstance(value, int | float) or re.fullmatch(r"(< )?[\d.]+ %|[+−-][\d.,]+( %)?|–", str(value)) is not None
 
 
 def _cell(value: object) -> str:

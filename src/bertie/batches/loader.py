@@ -139,9 +139,10 @@ class Loader:
                     yield StepPlan(build, self.shape.rows, current, after, stream)
                 position = end
             if refuse and most < self.shape.rows:
+                fills = f"{most} of the {self.shape.rows} rows" if most else "no row"
+                lower = " or lower --training.batch-size" * (most > 0)
                 raise UserError(
-                    f"the corpus has {most} rows of {self.shape.row_tokens} tokens, and a step takes {self.shape.rows}: "
-                    "lower --training.batch-size or give more text"
+                    f"corpus too small: it fills {fills} of {self.shape.row_tokens:,} tokens of a step. Add text{lower}"
                 )
             if position.section:  # a damaged one, after the last section
                 position = Position(position.epoch + 1)

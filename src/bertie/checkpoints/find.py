@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bertie.base import config as configuration
 from bertie.base import storage, untrusted
-from bertie.base.errors import MachineError, UsageError, UserError, first_line, nearest
+from bertie.base.errors import MachineError, UsageError, UserError, first_line, nearest_path
 from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.sentence_transformers_format import MODULES
@@ -85,8 +85,7 @@ def find_model(source: str | Path) -> tuple[ModelFolder, Path | None]:
     if exists:
         raise UsageError(f"{path} is a file: give the folder of the model, or the prefix of a TensorFlow checkpoint")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or (path.parent.is_dir() and "/" in name):
-        near = nearest(path.name, [other.name for other in path.parent.glob("*/")])
-        raise UsageError(f"{path} does not exist: " + (f"did you mean {path.parent / near}?" if near else GIVE))
+        raise UsageError(f"{path} does not exist{nearest_path(path, GIVE)}")
     return _from_hub(name)
 
 

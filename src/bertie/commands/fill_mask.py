@@ -12,6 +12,7 @@ from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import tell_generator
 from bertie.predict.word_search import Order
+from bertie.tasks.predictions import rounded
 from bertie.tokenizers.special_tokens import printable
 
 
@@ -60,7 +61,7 @@ def run(args: Args) -> JsonResult:
     predictor = load(args.run, language=args.language)
     result = _result(predictor, args)
     tell_generator(predictor.model)
-    return result
+    return rounded(result)
 
 
 def _result(predictor: Predictor, args: Args) -> JsonResult:

@@ -97,7 +97,10 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
             words, free = (free, []) if argument.several else (free[:1], free[1:])
             values[argument.path] = _converted(argument, words)
     if free:
-        raise UsageError(f"unknown argument {free[0]}")
+        lacks = [
+            each.label for each in known if each.default is REQUIRED and not each.positional and each.path not in values
+        ]
+        raise UsageError(f"unexpected {free[0]!r}" + f": missing {', '.join(lacks)}" * bool(lacks))
     return values
 
 

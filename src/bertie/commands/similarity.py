@@ -15,6 +15,7 @@ from bertie.examples.texts import LabeledTexts
 from bertie.predict.embed import TextUnit
 from bertie.predict.load import load
 from bertie.predict.search import pair_similarities
+from bertie.tasks.predictions import rounded
 from bertie.tokenizers.special_tokens import printable
 
 
@@ -50,10 +51,12 @@ def run(args: Args) -> JsonResult:
         require_stdout("similarities")
         pairs = Reader(LabeledTexts(args.text, args.text_pair, paired=True)).stream(args.input)
         similarities = pair_similarities(predictor, pairs, unit)
-        return print_lines(similarities, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
+        return print_lines(
+            similarities, lambda value: {"similarity": rounded(value)}, args.input, "pairs", "similarity"
+        )
     rows = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name).tolist()
     digits = len(str(len(args.texts)))
     console.result(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
     for number, (row, text) in enumerate(zip(rows, args.texts, strict=True), 1):
         console.result(f"{number:>{digits}}" + "".join(f"{value:>8.3f}" for value in row) + f"   {printable(text)}")
-    return {"texts": args.texts, "similarity": rows}
+    return {"texts": args.texts, "similarity": rounded(rows)}

@@ -29,15 +29,15 @@ class Args:
     work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
-ROWS = {  # title of a row: key and format of the value
-    "entries": ("entries", ",d"),
-    "entries inside words": ("continuing", ",d"),
-    "entries used in the text": ("used", ",d"),
-    "words in the text": ("words", ",d"),
-    "pieces per word": ("pieces_per_word", ".4f"),
-    "words kept whole": ("whole", ".2%"),
-    "words with [UNK]": ("unknown", ".4%"),
-    "characters in [UNK]": ("unknown_characters", ".4%"),
+ROWS = {  # title of a row: key and form of the value
+    "entries": ("entries", "{:,d}".format),
+    "entries inside words": ("continuing", "{:,d}".format),
+    "entries used in the text": ("used", "{:,d}".format),
+    "words in the text": ("words", "{:,d}".format),
+    "pieces per word": ("pieces_per_word", "{:.4f}".format),
+    "words kept whole": ("whole", console.percent),
+    "words with [UNK]": ("unknown", console.percent),
+    "characters in [UNK]": ("unknown_characters", console.percent),
 }
 
 
@@ -51,9 +51,9 @@ def run(args: Args) -> JsonResult:
         counts.append(counts[0] if rules[0] == rules[1] else _counts(args, loaded[1]))
     summaries = [_summary(*inputs) for inputs in zip(args.tokenizers, loaded, counts, strict=True)]
     _print_row("", [summary["tokenizer"] for summary in summaries])
-    for row, (key, shape) in ROWS.items():
+    for row, (key, form) in ROWS.items():
         if key in summaries[0]:
-            _print_row(row, [format(summary[key], shape) for summary in summaries])
+            _print_row(row, [form(summary[key]) for summary in summaries])
     for summary in summaries:
         if counts[0]:
             coverage.UnknownShare(summary["unknown"], characters=summary["unknown_characters"]).warn(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bertie.base import console
+from bertie.base.console import percent
 from bertie.corpus.word_counts import WordCounts, normalize_words
 from bertie.tokenizers.tokenizer import NormalizerOptions
 
@@ -67,13 +68,15 @@ def decide_accents(
     measured = {"accents": asdict(accents)}
     if accents.share >= KEEP_FROM:
         console.info(
-            f"{accents.share:.1%} of the words have accents, so the vocabulary keeps them; without, {accents.merged:.2%} "
-            "of the words would become equal to another word (to strip them as BERT does: --keep-accents strip)"
+            f"{percent(accents.share)} of the words have accents, so the vocabulary keeps them; without, "
+            f"{percent(accents.merged)} of the words would become equal to another word (to strip them as BERT does: "
+            "--keep-accents strip)"
         )
         return table, replace(normalization, strip_accents=False), measured
     if accents.share:
         console.info(
-            f"stripped accents, as BERT does: {accents.share:.2%} of the words have some (to keep them: --keep-accents keep)"
+            f"stripped accents, as BERT does: {percent(accents.share)} of the words have some (to keep them: "
+            "--keep-accents keep)"
         )
     return replace(table, counts=normalize_words(table.counts, normalization)), normalization, measured
 

@@ -13,6 +13,10 @@ from bertie.tokenizers.library_backend import BLANK
 from bertie.tokenizers.tokenizer import Tokenizer
 
 MOST_UNKNOWN = 0.03  # with BERT's vocabularies, texts of their languages have up to 2 % (dev/decisions/003)
+REMEDY = (
+    "a word that the vocabulary cannot spell is [UNK]: use one that was trained on such text (if it has no spaces: with "
+    "--max-word-length, or with --algorithm bpe, which has no [UNK])"
+)
 BATCH_WORDS = 100_000  # words to encode at a time
 
 
@@ -42,8 +46,8 @@ class UnknownShare:
     characters: float | None = None  # share of the characters; None: not counted
 
     def __str__(self) -> str:
-        also = "" if self.characters is None else f" ({100 * self.characters:.3g}% of the characters)"
-        return f"{100 * self.words:.3g}% of the {self.unit}{also} are [UNK]"
+        also = "" if self.characters is None else f" ({console.percent(self.characters)} of the characters)"
+        return f"{console.percent(self.words)} of the {self.unit}{also} are [UNK]"
 
     def warn(self, place: str) -> bool:
         """Print a warning if the vocabulary does not fit the text. Return whether it does not.
@@ -52,10 +56,8 @@ class UnknownShare:
         """
         much = max(self.words, self.characters or 0.0) >= MOST_UNKNOWN
         if much:
-            console.warn(
-                f"{place}: {self}: use a vocabulary that was trained on such text (if it has no spaces: with --max-word-length, "
-                "or with --algorithm bpe, which has no [UNK])"
-            )
+            console.warn(f"{place}: {self}")
+            console.info_once(REMEDY)
         return much
 
 
@@ -79,7 +81,8 @@ def unknown_share(tokenizer: Tokenizer, counts: Mapping[str, Any]) -> UnknownSha
 
 def report_unknown(tokenizer: Tokenizer, counts: Mapping[str, Any], place: str) -> None:
     """Print the `unknown_share` of a text, if it can have one, as a warning if the vocabulary does not fit the text."""
-    if can_be_unknown(tokenizer) and not (share := unknown_share(tokenizer, counts)).warn(place):
+    share = unknown_share(tokenizer, counts)
+    if can_be_unknown(tokenizer) and not share.warn(place) and share.words:
         console.info(f"{place}: {share}")
 
 

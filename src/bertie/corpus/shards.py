@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bertie.base import storage
-from bertie.base.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError, nearest_path
 from bertie.corpus.coverage import UnknownShare, unknown_share
 from bertie.corpus.remote_shards import RemoteArrays, ShardCache, fetch_small, fetched, mapped, tokenizer_files
 from bertie.corpus.shard_format import (
@@ -129,7 +129,9 @@ def open_shards(data: str | Path, cache: ShardCache = ShardCache()) -> Shards:
         cache.require_unused(data)
         folder, place, cached = Path(data), str(data), None
         if not (folder / MANIFEST).is_file():
-            raise UsageError(f"{folder} holds no token shards (no {MANIFEST}): create them with `bertie prepare`")
+            remedy = "create them with `bertie prepare`"
+            near = f": {remedy}" if folder.exists() else nearest_path(folder, remedy)
+            raise UsageError(f"{folder} holds no token shards (no {MANIFEST}){near}")
         manifest, fingerprint = storage.read_json(folder / MANIFEST, None), storage.sha256(folder / MANIFEST)
     where = f"{place}/{MANIFEST}"
     if (version := manifest.get("format")) != FORMAT:

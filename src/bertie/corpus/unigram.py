@@ -94,7 +94,7 @@ def _most_frequent(counts: Mapping[str, int]) -> dict[str, int]:
     if rest := sum(counts[word] for word in ranked[len(taken) :]):
         console.warn(
             f"the pieces are trained on the {len(taken):,} most frequent of {len(ranked):,} different words (at most "
-            f"{MOST_CHARACTERS:,} characters); the others are {rest / sum(counts.values()):.1%} of the text"
+            f"{MOST_CHARACTERS:,} characters); the others are {console.percent(rest / sum(counts.values()))} of the text"
         )
     return {word: counts[word] for word in taken}
 

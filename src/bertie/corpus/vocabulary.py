@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie.base import console, storage
+from bertie.base.console import percent
 from bertie.base.errors import UsageError, UserError
 from bertie.corpus import bpe, unigram, word_counts, wordpiece
 from bertie.corpus.accents import counting_rules, decide_accents
@@ -209,11 +210,10 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
         tokenizer.save(folder)
         report = {**settings, "entries": tokenizer.size, "fit": asdict(coverage), "words_forgotten": table.forgotten}
         storage.write_json(folder / REPORT, report)
-    console.info(
-        f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text"
-        + f"; {coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry" * words
-        + (f", {coverage.unknown:.3%} are {tokenizer.special.unk}" if words and can_be_unknown(tokenizer) else "")
-    )
+    shares = f"; {coverage.pieces_per_word:.3f} pieces per word; {percent(coverage.whole)} of words are a single entry"
+    if can_be_unknown(tokenizer):
+        shares += f", {percent(coverage.unknown)} are {tokenizer.special.unk}"
+    console.info(f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text{shares * words}")
     coverage.share.warn(str(out))
     return tokenizer
 

@@ -57,7 +57,7 @@ def _intro(data: DemoData, shards: Shards, last: dict[str, Any]) -> str:
 def _pretraining_section(report: Page, run: Path, last: dict[str, Any], shards: Shards) -> None:
     loss, accuracy = baselines(shards)
     mlm = configuration.read(run / "config.toml")["objectives"][0]
-    learned, tested = (f"{100 * mlm[name]:.0f} %" for name in ("mlm_probability", "mlm_probability_eval"))
+    learned, tested = (percent(mlm[name]) for name in ("mlm_probability", "mlm_probability_eval"))
     report.heading("Pre-training")
     report.paragraph(
         f"Masked-LM loss per predicted token, in nats. Training predicts {learned} of the tokens, the evaluation {tested}. "

@@ -183,8 +183,7 @@ class Choices:
         endings, names = _endings_of(values, columns.endings, place)
         label = label_or_none(lambda: self._index(row, columns, endings, names), labeled)
         if labeled and label is None:
-            remedy = "" if columns.label else "Name the column of the gold ending with --task.label"
-            raise UserError(f"{place}: no label", remedy)
+            raise UserError(f"{place}: no label")
         return ChoiceExample(context, _COPA.get(lead.strip().lower(), lead), endings, label, source)
 
     def _index(self, row: Row, columns: ChoiceColumns, endings: tuple[str, ...], names: Sequence[str]) -> int | None:
@@ -250,8 +249,9 @@ def _find_columns(kind: Choices, names: Header, labeled: bool) -> ChoiceColumns:
     if labels and not free and (kind.label or labeled):
         use = "is the context" if labels[0] in used else "holds endings"
         raise names.unclear(f"{labels[0]!r} {use}, so it cannot be the label", "context", "endings", "label")
-    if len(free) > 1 and labeled:
-        raise names.unclear("more than one column could be the label", "label")
+    if len(free) != 1 and labeled:
+        problem = "more than one column could be the label" if free else "no label column"
+        raise names.unclear(problem, "label")
     first = _FIRST.get(tuple(name.lower() for name in (context, lead or "", *endings)))
     counted = first is not None or names == _CODAH or [context, lead] == named_columns(names, ("sent1", "sent2"))
     return ChoiceColumns(context, lead, tuple(endings), free[0] if len(free) == 1 else None, first, counted)

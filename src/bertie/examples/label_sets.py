@@ -145,8 +145,8 @@ class LabelSets:
             [name] = columns.labels
             labels = parse_labels(row.values[name], name, row.place, self.separator, self.classes)
         if labels is None:
-            problem = f"{row.place}: its labels are unknown; name their column with --task.label"
-            raise UserError(f"{problem} (an empty list or cell says that there is none)")
+            problem = f"{row.place}: its labels are unknown; its columns are: {join_names(columns.texts.names)}"
+            raise UserError(problem, "Name the labels' column with --task.label; an empty list or cell means: no label")
         return _example(example, labels)
 
     def _is_set(self, row: Row, name: str) -> bool:

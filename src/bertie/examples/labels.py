@@ -94,7 +94,7 @@ class LabelRules:
     def require_looks(self, labels: Collection[str], where: str) -> None:
         """Raise a UsageError if two labels look the same."""
         for label, other in self.alike(labels).items():
-            problem = f"{where}: the labels {other!a} and {label!a} look the same, {shorten(label)!r}"
+            problem = f"{where}: the labels {other!a} and {label!a} look the same"
             raise UsageError(problem, "If they are one, set --task.join-labels")
 
     def alike(self, labels: Collection[str]) -> dict[str, str]:
@@ -163,6 +163,11 @@ def labeled(rules: LabelRules | None, examples: list[Any], where: str, training:
     left = f"{len(examples) - len(kept):,} of {len(examples):,} examples"
     console.info(f"{where}: left out {left}, whose label {names} means that it is unknown")
     return kept
+
+
+def known(rules: LabelRules | None, examples: list[Any], where: str, training: bool = False) -> list[Any]:
+    """Return the examples whose label is known, with its name. Arguments and errors as of `labeled`."""
+    return labeled(rules, spelled(rules, examples, where), where, training)
 
 
 def among(labels: Collection[str], stated: Collection[str]) -> set[str]:

@@ -7,6 +7,7 @@ with "was_cancelled".
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -78,6 +79,9 @@ def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool =
     if marks:
         console.info(f"{where}: the annotator left out {rows}")
     if bad:
-        shown = first_few(map(str, bad), len(bad))
-        console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {shown}")
+        kinds = {re.sub(r"\d", "", str(error)): str(error) for error in reversed(bad)}  # most differ in the line only
+        shown = first_few(reversed(kinds.values()), len(kinds))
+        console.warn(
+            f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them), such as {shown}"
+        )
     return good

@@ -18,6 +18,7 @@ All labels together tell which of them mean that the label is unknown, and which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -176,7 +177,10 @@ class Reader:
             yield item if isinstance(item, LeftOutError) else raise_error(item)
 
     def columns(self, path: Path) -> dict[str, str]:
-        """Return the columns of a file by their use, from its first good row. Nothing for stdin, which is read once."""
+        """Return the columns of a file by their use, from its first good row, and under "others" the rest.
+
+        Returns nothing for stdin, which is read once.
+        """
         if is_stdin(path):
             return {}
         of_file = self.kind.facts.columns_of_file
@@ -185,8 +189,10 @@ class Reader:
         for row in islice(self._rows(path, labeled=False), PROBED_ROWS):
             with suppress(UserError):
                 if isinstance(row, Row):
-                    uses = self.kind.columns(row, labeled=False).uses
-                    return {use: name for use, name in uses.items() if name}
+                    uses = {use: name for use, name in self.kind.columns(row, labeled=False).uses.items() if name}
+                    used = {*uses.values(), *re.split(r", | \(from", ", ".join(uses.values()))}
+                    others = ", ".join(name for name in row.values if name and name not in used)
+                    return uses | {"others": others} if others else uses
         return {}
 
     def rows(self, source: Path | Iterable[Any]) -> Iterator[Any]:

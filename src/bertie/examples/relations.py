@@ -241,6 +241,8 @@ def _find_columns(kind: RelationTexts, names: Header, labeled: bool) -> Relation
     if (text := one_of(kind.text, TEXTS, "the text", "text")) is None:
         raise names.unclear("cannot tell which column is the text", "text")
     label = kind.label if kind.label and not labeled else one_of(kind.label, LABELS, "the relation", "label")
+    if labeled and label is None and len(names) > 1:  # a row of SemEval's files has its relation in a line of its own
+        raise names.unclear("no label column", "label")
     spans, types = group(kind.spans, ("start", "end"), "spans"), group(kind.types, ("type",), "types")
     return RelationColumns(text, spans, types, label if label in names else None)
 

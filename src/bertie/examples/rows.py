@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from bertie.base import console, storage
-from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.errors import UsageError, UserError, join_names, nearest, no_such_file, shorten
 from bertie.base.untrusted import parse_json
 from bertie.examples.in_memory import parquet_names, plain, with_names
 from bertie.files.encodings import UTF8
@@ -24,6 +24,7 @@ from bertie.files.sources import KNOWN, SUFFIXES, Format, Source, split_suffix
 
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # the name of stdin on the command line, and its file
+_LONGEST_NAME = 4  # words; a longer name may be a text
 PROBED_ROWS = 100  # rows or lines at the start of a file that decide about its columns
 MAX_LABEL, _MAX_LABEL = 1e15, "1e15"  # its square, and the sum of many, are finite in float32
 _NOT_UTF8 = undecodable("utf-8", None).reason
@@ -53,12 +54,15 @@ class Header(tuple[str, ...]):
     def unclear(self, problem: str, *flags: str) -> UsageError:
         """Return the error for columns that are only clear with flags, named without --task."""
         choice = " and ".join(f"--task.{flag}" for flag in flags)
-        return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {choice}")
+        is_row = any(len(name.split()) > _LONGEST_NAME or parse_finite(name) is not None for name in self)
+        header = "; if these are cells of a row, add a first line with names, such as text,label" * is_row
+        return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {choice}{header}")
 
     def require(self, flag: str, *names: str) -> None:
         """Raise a UsageError if a column that a flag names is missing. A name is empty if the flag is not set."""
         if missing := [name for name in names if name and name not in self]:
-            raise self.unclear(f"no column {missing[0]!r}", flag)
+            error, near = self.unclear(f"no column {missing[0]!r}", flag), nearest(missing[0], self)
+            raise UsageError(error.problem, f"Did you mean {near!r}? " * bool(near) + error.remedy)
 
 
 def is_stdin(path: Path | str) -> bool:
@@ -179,7 +183,7 @@ def _open(path: Path) -> AbstractContextManager[IO[bytes]]:
 
 def _to_error(record: BadRecord, place: str) -> UserError:
     """Return a bad record as an error, or raise it if the start of the next record is unknown."""
-    hint = "; convert the file to UTF-8 first" if record.reason == _NOT_UTF8 else ""
+    hint = "; convert the file to UTF-8 first (in Excel: save as CSV UTF-8)" if record.reason == _NOT_UTF8 else ""
     error = UserError(f"{place}: {record.detail}{hint}")
     if record.unsynchronized:  # a later row could get the label of another one
         raise error
@@ -191,7 +195,7 @@ def require_file(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder: give a file")
     if not path.exists():
-        raise UsageError(f"no such file: {path}")
+        raise no_such_file(path)
     if not path.is_file():
         raise UsageError(
             f"{path} is not a regular file: give one (rows can be piped: --input -.jsonl, or texts, one per line: --input -)"

@@ -124,13 +124,15 @@ class Questions:
         expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'
         raise UserError(f"{place}: {expected}", "On the command line: --one-example QUESTION CONTEXT, or --input FILE")
 
-    def columns(self, row: Row, labeled: bool) -> QuestionColumns:  # noqa: ARG002
+    def columns(self, row: Row, labeled: bool) -> QuestionColumns:
         names = Header(row.values)
         names.require("question", self.question)
         names.require("context", self.context)
         answers = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
         if len(answers) > 1:
             raise names.unclear(f"{' and '.join(answers)} could both be the answers", "answers")
+        if labeled and not answers and "is_impossible" not in names:
+            raise names.unclear("no answers", "answers")
         return QuestionColumns(self.question, self.context, answers[0] if answers else "")
 
     def to_example(self, row: Row, columns: QuestionColumns, labeled: bool, seen: dict[Any, Any]) -> Question:
@@ -143,8 +145,7 @@ class Questions:
         identifier = require_string(str(number), "id", place)
         answers = label_or_none(lambda: _answers_of(row, columns.answers, context), labeled)
         if labeled and answers is None:
-            remedy = "Name their column with --task.answers; an empty text or list says that there is none"
-            raise UserError(f"{place}: no answers", remedy)
+            raise UserError(f"{place}: no answers; an empty text or list says that there is none")
         if labeled and seen.setdefault(("id", identifier), seen["number"]) != seen["number"]:
             raise UserError(f"{place}: duplicate id {shorten(identifier)!r}")
         return Question(identifier, question, context, answers, source)
@@ -167,8 +168,8 @@ def _answers_of(row: Row, name: str, context: str) -> tuple[Answer, ...] | None:
     if impossible:
         answers = tuple(answer for answer in answers or () if not _may_be_none(answer, context))
     if unclear := [answer for answer in answers or () if _may_be_none(answer, context)]:
-        remedy = "leave the cell empty if there is none, or give its answer_start"
-        raise UserError(f"{place}: the answer {unclear[0].text.strip()!r} could mean that there is none: {remedy}")
+        remedy = "if so, leave the cell empty, else give its answer_start"
+        raise UserError(f'{place}: the answer {unclear[0].text.strip()!r} may mean "no answer": {remedy}')
     if answers is not None and impossible is (answers != ()):
         said = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
         raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, but {said}")

@@ -27,7 +27,6 @@ from bertie.examples.rows import (
     describe_bad_number,
     distinct_columns,
     label_or_none,
-    named_columns,
     parse_label,
     parse_label_number,
     require_string,
@@ -101,10 +100,7 @@ class TextColumns(NamedTuple):
     @property
     def uses(self) -> dict[str, str | None]:
         label = ", ".join(self.numbers) or self.label
-        uses = {"text": self.text, "second text": self.text_pair, "label": label}
-        ends = tuple(f"{(self.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
-        uses["names of the labels (not used)"] = ", ".join(named_columns(self.names, ends))
-        return uses
+        return {"text": self.text, "second text": self.text_pair, "label": label}
 
     def __str__(self) -> str:
         return " and ".join(repr(name) for name in self[:2] if name)
@@ -132,6 +128,7 @@ class LabeledTexts:
         classes: All classes, if they are known.
         outputs: Names of several numbers, which may be columns; empty: the label may be a list of them. None: it is one label.
         join: Whether labels that look the same are one.
+        optional: Whether labeled examples may have no label, as pairs that are all positive.
         decimal_comma: Whether numbers have a comma before their fraction, as all in a file show.
     """
 
@@ -145,6 +142,7 @@ class LabeledTexts:
     classes: tuple[str, ...] = ()
     outputs: tuple[str, ...] | None = None
     join: bool = False
+    optional: bool = False
     decimal_comma: bool = False
     facts, data_format, rows = KindFacts((Example,), headerless=cola_columns), DataFormat(), rows_or_lines
 
@@ -234,7 +232,7 @@ class LabeledTexts:
             seen["label"] = columns.label
             return Example(text, pair, None, source, numbers)
         if (name := columns.label) is None:
-            if labeled and "label" in seen:
+            if labeled and "label" in seen:  # of a task whose examples may have none
                 raise UserError(f"{place}: no label")
             return Example(text, pair, None, source)
         cell = values[name]
@@ -266,8 +264,9 @@ class LabeledTexts:
     def _require_number(self, columns: TextColumns, place: str = "") -> None:
         """Raise a UsageError if a row has one text and the training examples two, or the other way round."""
         if self.paired is not None and self.paired != (columns.text_pair is not None):
-            actual, expected = ("one text", "two") if self.paired else ("two texts", "one")
-            raise UsageError(f"{place}{actual}, where the training examples have {expected}; found {columns}")
+            problem = f"{place}found {columns}, but the task reads {'two texts' if self.paired else 'one text'}"
+            flags = ("text", "text-pair") if self.paired else ("text",)
+            raise Header(columns.names).unclear(problem, *flags) if columns.names else UsageError(problem)
 
 
 def _is_number(label: str) -> bool:
@@ -326,7 +325,7 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
 
     names.require("text", kind.text)
     names.require("text-pair", kind.text_pair)
-    label_names = kind.label_names
+    label_names, needs_label = kind.label_names, labeled and not kind.optional and bool(kind.label_names)
     if kind.text:
         text, pair = kind.text, kind.text_pair or None
     elif kind.text_pair:
@@ -338,7 +337,10 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
             layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
         if len(layouts) != 1:
             problem = "more than one column could be" if layouts else "cannot tell which column is"
-            raise names.unclear(f"{problem} the text", "text", "text-pair", "label")
+            flags = ["text", *["text-pair"] * bool(kind.paired)]
+            flags += ["label"] * (needs_label and not kind.label and known.keys().isdisjoint(label_names))
+            flags[-1] += " (of pairs also --task.text-pair)" * (kind.paired is None)
+            raise names.unclear(f"{problem} the text", *flags)
         [(text_name, pair_name, own_labels)] = layouts
         text, pair = known[text_name], known[pair_name] if pair_name else None
         if not text or pair == "":
@@ -356,6 +358,8 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
     numbers = () if kind.label else tuple(name for name in kind.outputs or () if name in names)
     if labeled and numbers:
         names.require("labels", *(kind.outputs or ()))
+    if needs_label and not labels and not numbers:
+        raise names.unclear("no label column", "label")
     label = labels[0] if len(labels) == 1 and labels[0] and not numbers else None
     columns = TextColumns(text, pair, label, names, numbers if numbers == kind.outputs else ())
     kind._require_number(columns)

@@ -220,7 +220,9 @@ def _parse_table(
             if not names:
                 continue
         if len(cells) != len(header):
-            detail = f"{len(cells)} columns, but the first line has {len(header)}"
+            detail = f"{console.plural(len(cells), 'column')}, but the first line has {len(header)}"
+            if unchecked and len(cells) > len(header):
+                detail += ": put a cell that contains the separator in double quotes"
             count = 1 + sum(cell.count("\n") for cell in cells)  # an open quote takes the lines after it for one row
             yield number, BadRecord("columns that do not match the first line", detail, count)
             continue

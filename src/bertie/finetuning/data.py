@@ -117,10 +117,7 @@ def load_task_data(
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
         if truncated := count_truncated(sequences):
             console.warn(f"truncated {truncated:,} of {len(examples):,} {name} examples to {config.max_length} tokens")
-        special = {place.id for place in checkpoint.tokenizer.templates.pair}
         report_unknown(checkpoint.tokenizer, _token_counts(checkpoint.tokenizer, sequences), f"the {name} examples")
-        if empty := len({s.example for s in sequences if len(s) <= 4 and special.issuperset(s.input_ids.tolist())}):
-            console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
     if skipped := [example.source for number, example in enumerate(train_examples) if number not in used]:
         reason = f"{task.untrainable} ({first_few(skipped, len(skipped))})"

@@ -190,10 +190,11 @@ def _check(files: TaskFiles, strict: bool) -> list[SubmissionFile]:
     with naming(files.train.parent):  # before the file and the row
         files.task.fit(examples)
     for part, path in files.labeled.items():
-        examples = _labeled_examples(path, files, strict)
-        if part != files.of.parts[0] and examples[0].label is None:
+        columns = files.task.reader.columns(path)
+        if part != files.of.parts[0] and columns and "label" not in columns:
             without_labels.append(part)
             continue
+        examples = _labeled_examples(path, files, strict)
         with naming(path.parent):
             files.task.validate(examples)
     return without_labels
@@ -237,5 +238,5 @@ def _require_texts(path: Path, examples: list[Example], of: GlueTask) -> None:
 
 
 def _other_columns(path: Path, of: GlueTask) -> UserError:
-    expected = " and ".join(of.columns)
+    expected = f"{' and '.join(of.columns)}, and a label unless it is a test file"
     return UserError(f"{path}: not the columns of {of.folder}: expected {expected}, as in GLUE's download")

@@ -102,7 +102,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
     kept = {_pretraining_key(config, variants) for variants in combinations if _checkpoint(variants)}
     for variants, seed in product(combinations, config.seeds):
-        with naming(", ".join(variant.name for variant in variants)):
+        with naming(f"variant {', '.join(variant.name for variant in variants)}"):
             keep = _pretraining_key(config, variants) in kept
             pretrain_seed = seed if config.pretrain_seed is None else config.pretrain_seed
             cells.append(_Cell(config, data, variants, seed, pretrain_seed, keep, find, hash_file, steps).plan())

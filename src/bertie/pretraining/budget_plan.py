@@ -173,8 +173,8 @@ def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
         raise UsageError(f"--utilization {utilization:g}: give a number above 0, at most 1")
     if gpu is not None:
         console.info(
-            f"The speed assumes {100 * (utilization or UTILIZATION):g} % of the peak rate of the GPU (--utilization). Recipes "
-            f"smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
+            f"The speed assumes {console.percent(utilization or UTILIZATION)} of the peak rate of the GPU (--utilization). "
+            f"Recipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
         )
     return gpu
 

@@ -114,7 +114,7 @@ def _report_phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]
     console.result(
         f"phase {number + 1}      {length}; a forward pass: {rows} × {phase.shape.row_tokens:,} tokens in "
         f"{int((micro.batch.example != FILLER).sum())} sequences of at most {phase.layout.max_length}, "
-        f"{100 * filler:.2f} % filler, predictions: {predictions}\n"
+        f"{console.percent(filler)} filler, predictions: {predictions}\n"
         f"             memory in fp32: {parts}; total {_bytes(memory.total)}, plus temporary buffers\n"
         f"             {_example(micro, setup.shards.tokenizer)}"
     )

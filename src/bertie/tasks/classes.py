@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertie.base.console import percent
-from bertie.base.errors import UsageError, UserError, shorten
+from bertie.base.errors import UsageError, UserError, first_few, shorten
 from bertie.base.report import TextSpan
 from bertie.examples.labels import class_of
 from bertie.examples.rows import Row, none_of, parse_label
@@ -19,6 +19,10 @@ from bertie.tasks.evaluation.passages import Passage
 from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.task import Task
+
+MOST_ALONE = 10
+"""Examples that may all have different labels, as in a first try."""
+ADD_OTHERS = "Add examples with other labels, or choose another column with --task.label"
 
 
 class LabeledExample(Protocol):
@@ -34,21 +38,22 @@ def classes_of(labels: tuple[str, ...], examples: Sequence[LabeledExample]) -> t
     """Return the classes that a task has set, or else the labels of its training examples, sorted.
 
     Raises:
-        UserError: A label is missing, or all are equal.
+        UserError: A label is missing, all are equal, or each is another one.
         UsageError: The task has set a single class.
     """
-    for example in examples:
-        if example.label is None:
-            unlabeled = all(other.label is None for other in examples)
-            remedy = "name its column with --task.label" if unlabeled else "add it or remove the example"
-            raise UserError(f"{example.source}: no label to train on; {remedy}")
+    if missing := [example.source for example in examples if example.label is None]:
+        raise UserError(f"{missing[0]}: no label to train on; add it or remove the example")
     if len(labels) == 1:
         only = shorten(labels[0])
         raise UsageError(f"task.labels names one class, {only!r}: name all classes, or omit it to detect them")
     classes = labels or tuple(sorted({str(example.label) for example in examples}))
     if len(classes) < 2:
         only = f"{shorten(min(classes))!r} ({examples[0].source} …)"
-        raise UserError(f"every example has the label {only}: nothing to learn")
+        raise UserError(f"every example has the label {only}: nothing to learn", ADD_OTHERS)
+    if not labels and len(classes) == len(examples) > MOST_ALONE:
+        each = f"{examples[0].source} …: {first_few(map(repr, map(shorten, classes)), len(classes), ', ')}"
+        remedy = "For scores use regress; for classes choose another column with --task.label, or pass --task.labels"
+        raise UserError(f"every example has a label of its own ({each})", remedy)
     return classes
 
 

@@ -134,5 +134,5 @@ def _require_classes(labels: tuple[str, ...], place: str) -> None:
     numbers = {label: parse_finite(label) for label in labels}
     fractions = [label for label, number in numbers.items() if number is not None and not number.is_integer()]
     if fractions and None not in numbers.values():
-        problem = f"{place} …: the labels are numbers such as {fractions[0]}, which could be scores"
-        raise UsageError(problem, "`bertie finetune regress` learns scores; name classes with --task.labels")
+        problem = f"{place} …: the labels are numbers such as {fractions[0]}"
+        raise UsageError(problem, "For scores use `bertie finetune regress`; for classes pass --task.labels")

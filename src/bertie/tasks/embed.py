@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from bertie.base.config import AboveZero, NoFlag, ranges
+from bertie.base.console import percent
 from bertie.base.contracts import Batch, PairTargets, Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
@@ -29,7 +30,7 @@ from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
-from bertie.tasks.predictions import SimilarityPrediction
+from bertie.tasks.predictions import SimilarityPrediction, rounded
 from bertie.tasks.task import BATCH, EXAMPLE, TaskDefaults, Unit
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -85,7 +86,8 @@ class Embed(TaskDefaults):
     @property
     def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return Reader(LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label))
+        columns = (self.text, self.text_pair, self.label, labels, None, True, self.no_label)
+        return Reader(LabeledTexts(*columns, optional=True))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
@@ -157,7 +159,7 @@ class Embed(TaskDefaults):
             one_text = torch.zeros(len(rows), dtype=torch.long)
             vector = F.normalize(pool(self.pooling, torch.from_numpy(rows), one_text, 1))[0].numpy()
             vectors[sequence.example][sequence.part] = vector
-        return [SimilarityPrediction(float(first @ second), (first, second)) for first, second in vectors]
+        return [SimilarityPrediction(rounded(float(first @ second)), (first, second)) for first, second in vectors]
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> SimilarityPrediction:
         if parse_label_number(example.label) is None:
@@ -243,8 +245,8 @@ def _evaluate_scored_pairs(
     losses = np.abs(by_cosine - by_gold)
 
     def passage(i: int) -> Passage:
-        facts = {"score": f"{gold[i]:g}, above {100 * by_gold[i]:.0f} % of all pairs"}
-        facts["similarity"] = f"{cosines[i]:.3f}, above {100 * by_cosine[i]:.0f} %"
+        facts = {"score": f"{gold[i]:g}, above {percent(by_gold[i])} of all pairs"}
+        facts["similarity"] = f"{cosines[i]:.3f}, above {percent(by_cosine[i])}"
         return Passage(facts, texts_of(examples[i]))
 
     loss = "distance between the rank of the similarity and the rank of the score, as a share of all pairs"

@@ -9,11 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from bertie.base import config as configuration
 from bertie.base import console
 from bertie.base.errors import UserError, shorten
+from bertie.examples.first_examples import MAX_KINDS, FirstExamples
+from bertie.examples.left_out import LeftOutError, valid_examples
+from bertie.examples.odd_texts import OddTexts
 from bertie.examples.rows import parse_finite
 from bertie.tasks import AnyTask
 from bertie.tokenizers import truncation
@@ -22,23 +25,9 @@ from bertie.tokenizers.tokenizer import Tokenizer
 AT_ONCE = 1024  # examples in memory
 SHOWN = 3  # first examples, reasons and the like that are shown
 LABELS_SHOWN = 20
-MAX_KINDS = 10_000  # different labels that are counted
-MAX_COUNTS = 200_000  # different things that `FitsCounts` counts
+MAX_COUNTS = 200_000  # different things in the counts of a task
 MAX_REASONS = 50
 LONGEST = 1 << 16  # longer texts count as this long in the quantiles
-
-
-@runtime_checkable
-class FitsCounts(Protocol):
-    """A task whose `fit` needs only counts of the examples."""
-
-    def counts(self) -> Any:
-        """Return the counts of no examples: `add` counts one more, and `len` is the number of different things."""
-        ...
-
-    def fit_counts(self, tag_counts: Any) -> AnyTask:
-        """Return the task that `fit` returns for the counted examples. Says the same, and raises the same errors."""
-        ...
 
 
 @dataclass
@@ -74,6 +63,9 @@ class Lengths:
 class _Seen:
     """Summary of the rows of a file so far, in fixed memory."""
 
+    counts: Any
+    """The task's own."""
+    odd: OddTexts = field(default_factory=OddTexts)
     examples: int = 0
     skipped: int = 0
     unlabeled: int = 0
@@ -82,18 +74,21 @@ class _Seen:
     words: Lengths = field(default_factory=Lengths)
     tokens: Lengths = field(default_factory=Lengths)
     first: list[dict[str, Any]] = field(default_factory=list)
+    bad: list[UserError] = field(default_factory=list)
+    """The error of the first bad row."""
+    left_out: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, list[Any]] = field(default_factory=dict)
-    counts: Any = None  # of a task that `FitsCounts`
 
     def add(self, example: Any) -> None:
         self.examples += 1
-        if self.counts is not None and len(self.counts) <= MAX_COUNTS:
+        self.odd.add(example)
+        if len(self.counts) <= MAX_COUNTS:
             self.counts.add(example)
         self.words.add(sum(len(text.split()) for text in example.texts))
         if len(self.first) < SHOWN:
             shown = {setting.name: getattr(example, setting.name) for setting in fields(example) if setting.repr}
             del shown["source"]
-            self.first.append({name: value for name, value in shown.items() if value is not None})
+            self.first.append({name: value for name, value in shown.items() if value not in (None, ())})
         if example.gold is None:
             self.unlabeled += 1
         for label in example.gold or ():
@@ -104,6 +99,10 @@ class _Seen:
 
     def skip(self, error: UserError, where: str) -> None:
         self.skipped += 1
+        if isinstance(error, LeftOutError):
+            self.left_out[error.mark] += 1
+        elif not self.bad:
+            self.bad.append(error)
         reason = re.sub(r"^:?\d*:? *", "", str(error).removeprefix(where))
         kind = re.sub(r"'[^']*'|\d[\d,.]*", "…", reason)
         if kind not in self.reasons and len(self.reasons) == MAX_REASONS:
@@ -125,8 +124,8 @@ def inspect_data(
     Returns:
         {"examples", "columns", "labels", "unlabeled", "words", "first", "skipped", "reasons"}, and "tokens" with a
         tokenizer. "labels" are the counts of at most 10,000 labels, "unknown" the labels that mean that the label is
-        unknown, and "reasons" why rows are skipped: {"reason", "rows", "first"}. For tags also "fitted", the settings
-        that fine-tuning finds, such as the scheme, or "refused", why it refuses the file.
+        unknown, and "reasons" why rows are skipped: {"reason", "rows", "first"}. "refused" says why fine-tuning refuses
+        the file, if it does; else, for tags, "fitted" has the settings that it finds, such as the scheme.
 
     Raises:
         UserError: The file as a whole cannot be read.
@@ -135,8 +134,7 @@ def inspect_data(
     if isinstance(task, str):
         task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
     path = Path(data) if isinstance(data, str | Path) else None
-    where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
-    seen.counts = task.counts() if isinstance(task, FitsCounts) else None
+    where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen(task.counts())
     columns = reader.columns(path) if path else {}
     examples = iter(reader.values(cast(Iterable[Any], data), labeled=True) if path is None else reader.read(path))
     with console.progress("read", 0, "rows", passing=True) as bar:
@@ -149,6 +147,7 @@ def inspect_data(
             bar.advance(len(part))
     if not seen.examples and not seen.skipped:
         raise UserError(f"{where}: no examples in it")
+    seen.odd.warn(where)
     return _result(seen, columns, _unknown(task, seen, where), tokenizer is not None) | _fitted(task, seen, where)
 
 
@@ -170,33 +169,29 @@ def _count_tokens(examples: Sequence[Any], tokenizer: Tokenizer, lengths: Length
 
 
 def _unknown(task: AnyTask, seen: _Seen, where: str) -> list[str]:
-    """Name the labels, and return those that mean that the label is unknown.
-
-    Warns if that is not certain, which fine-tuning refuses.
-    """
+    """Name the labels, and return those that mean that the label is unknown. If that is not certain, fine-tuning refuses it."""
     if (rules := task.reader.kind.label_rules) is None or seen.other_labels:
         return []
     for label, name in rules.spellings(seen.labels.keys()).items():
         seen.labels[name] += seen.labels.pop(label)
-    try:
+    with suppress(UserError):
         return sorted(rules.unknown(seen.labels.keys(), where))
-    except UserError as error:
-        console.warn(str(error))
-        return []
+    return []
 
 
 def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
-    """Return what fine-tuning finds in the counts, which says it in one line. Warns if it refuses them."""
-    if not isinstance(task, FitsCounts) or seen.counts is None or not seen.examples:
-        return {}
+    """Return what fine-tuning finds in the counts, or why it refuses the file."""
     if len(seen.counts) > MAX_COUNTS:
         console.warn(f"{where}: its labels are too many and too diverse to predict how fine-tuning will read them")
         return {}
     try:
-        fitted = task.fit_counts(seen.counts)
+        if not seen.examples:
+            valid_examples((*seen.bad, *(LeftOutError("", mark) for mark in seen.left_out.elements())), where)
+        fitted = task.fit_counts(seen.counts, where)
     except UserError as error:
-        console.warn(f"fine-tuning refuses this file: {error}")
         return {"refused": str(error)}
+    if isinstance(seen.counts, FirstExamples):
+        return {}  # they do not have the weights of classes, and the scale of numbers
     names = [setting.name for setting in fields(fitted) if getattr(fitted, setting.name) != getattr(task, setting.name)]
     return {"fitted": {name: getattr(fitted, name) for name in names}}
 
@@ -221,8 +216,8 @@ def _result(seen: _Seen, columns: dict[str, str], unknown: list[str], tokens: bo
 def lines_of(result: dict[str, Any]) -> list[str]:
     """Return the lines for people of a result of `inspect_data`."""
     examples, skipped = console.plural(result["examples"], "example"), console.plural(result["skipped"], "row")
-    lines = [f"{examples}, {skipped} skipped"]
-    lines += [f"{use}: {names}" for use, names in result["columns"].items()]
+    uses = ", ".join(f"{use} {names!r}" for use, names in result["columns"].items())
+    lines = [f"{examples}, {skipped} skipped", *[f"columns: {uses}"] * bool(uses)]
     lines += _label_lines(result["labels"], result["other_labels"])
     if result["unlabeled"]:
         lines.append(f"{result['unlabeled']:,} without a label")
@@ -231,12 +226,12 @@ def lines_of(result: dict[str, Any]) -> list[str]:
         lines.append(f"{', '.join(result['unknown'])}: means that the label is unknown; {count:,} are left out")
     for unit in ("words", "tokens"):
         if unit in result:
-            measures = ", ".join(f"{name} {value:,}" for name, value in result[unit].items())
+            measures = ", ".join(f"{name} {value:,}" for name, value in result[unit].items()).replace("%", "% up to")
             lines.append(f"{unit} of an example: {measures}")
     for example in result["first"]:
         lines.append("first: " + ", ".join(f"{name} {shorten(repr(value), 80)}" for name, value in example.items()))
-    lines += [f"skipped {reason['rows']:,}: {reason['first']}" for reason in result["reasons"][:LABELS_SHOWN]]
-    return lines
+    reasons = [reason for reason in result["reasons"][:LABELS_SHOWN] if reason["first"] != result.get("refused")]
+    return lines + [f"skipped {reason['rows']:,}: {reason['first']}" for reason in reasons]
 
 
 def _label_lines(labels: dict[str, int], others: int) -> list[str]:

@@ -28,7 +28,7 @@ from bertie.model.heads.heads import PooledHead
 from bertie.model.losses.losses import binary_cross_entropy
 from bertie.tasks import encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
-from bertie.tasks.classes import named_labels
+from bertie.tasks.classes import ADD_OTHERS, named_labels
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import Evaluation, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
@@ -127,7 +127,8 @@ class MultiLabel(TaskDefaults):
         first = examples[0].labels
         if first is not None and all(each.labels is not None and set(each.labels) == set(first) for each in examples):
             names = join_names(first) or "no label"
-            raise UserError(f"every example has the same labels ({examples[0].source} …: {names}): nothing to learn")
+            problem = f"every example has the same labels ({examples[0].source} …: {names}): nothing to learn"
+            raise UserError(problem, ADD_OTHERS)
         found = {label for example in examples for label in example.labels or ()}
         fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)

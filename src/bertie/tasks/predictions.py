@@ -120,4 +120,13 @@ class SimilarityPrediction:
 
 def prediction_to_json(prediction: Any) -> dict[str, Any]:
     """Return a prediction's fields for JSON. Vectors are left out."""
-    return {name: value for name, value in asdict(prediction).items() if name != "vectors"}
+    return rounded({name: value for name, value in asdict(prediction).items() if name != "vectors"})
+
+
+def rounded(value: Any) -> Any:
+    """Return a value for JSON, whose numbers have the digits of float32, as models compute: 0.1 for 0.10000000149011612."""
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return float(str(np.float32(value))) if isinstance(value, float) else value

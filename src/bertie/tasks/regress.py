@@ -24,13 +24,14 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import PooledHead
 from bertie.model.losses.losses import squared_error
 from bertie.tasks import encoding, text_options
+from bertie.tasks.classes import ADD_OTHERS
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import is_constant, regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
-from bertie.tasks.predictions import NumberPrediction, NumbersPrediction
+from bertie.tasks.predictions import NumberPrediction, NumbersPrediction, rounded
 from bertie.tasks.scale import NumberScale
 from bertie.tasks.task import SEQUENCE, TaskDefaults, own_pooling, require_distinct
 
@@ -100,7 +101,7 @@ class Regress(TaskDefaults):
             output = constant[0]
             of = f" for {labels[output]!r}" if labels else ""
             only = f"{(examples[0].numbers or (examples[0].label,))[output]}{of} ({examples[0].source} …)"
-            raise UserError(f"every example has the score {only}: nothing to learn")
+            raise UserError(f"every example has the score {only}: nothing to learn", ADD_OTHERS)
         return replace(task, number_scale=NumberScale.of(gold_NC))
 
     def validate(self, examples: list[Example]) -> None:
@@ -147,7 +148,7 @@ class Regress(TaskDefaults):
         return self._predictions(numbers_C[None])[0]
 
     def _predictions(self, numbers_NC: np.ndarray) -> list[Any]:
-        rows = numbers_NC.tolist()
+        rows = rounded(numbers_NC.tolist())
         if not self.labels:
             return [NumberPrediction(row[0]) for row in rows]
         return [NumbersPrediction(dict(zip(self.labels, row, strict=True))) for row in rows]

@@ -18,6 +18,7 @@ from bertie.base.errors import UsageError, UserError, first_few, raise_error
 from bertie.examples import labels
 from bertie.examples.in_memory import require_list
 from bertie.examples.left_out import valid_examples
+from bertie.examples.odd_texts import OddTexts
 from bertie.examples.reader import Reader
 from bertie.examples.rows import Row, parse_finite
 from bertie.tasks import AnyTask
@@ -163,7 +164,7 @@ def _some(ids: list[str]) -> str:
 def labeled_examples(
     reader: Reader, source: str | Path | Iterable[Any], strict: bool = False, training: bool = False
 ) -> list[Any]:
-    """Read labeled examples.
+    """Read labeled examples. Warns of odd texts.
 
     Args:
         reader: Of the task.
@@ -178,8 +179,9 @@ def labeled_examples(
     path, rules = Path(source) if isinstance(source, str | Path) else None, reader.kind.label_rules
     where = "the examples" if path is None else str(path)
     examples = reader.read(path) if path else reader.values(cast(Iterable[Any], source), labeled=True)
-    known = labels.spelled(rules, valid_examples(examples, where, strict), where)
-    return labels.labeled(rules, known, where, training)
+    known = labels.known(rules, valid_examples(examples, where, strict), where, training)
+    OddTexts(known).warn(where)
+    return known
 
 
 def training_examples(

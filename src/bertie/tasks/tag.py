@@ -151,31 +151,31 @@ class Tag(TaskDefaults):
         """Count the tags of examples."""
         return TagCounts(examples)
 
-    def fit_counts(self, tag_counts: TagCounts) -> Tag:
+    def fit_counts(self, counts: TagCounts, where: str = "") -> Tag:  # noqa: ARG002
         """Return the task as `fit`, which raises the same errors, from the counts of the examples."""
-        if tag_counts.untagged:
-            raise _without_tags(tag_counts.untagged)
+        if counts.untagged:
+            raise _without_tags(counts.untagged)
         if len(self.labels) == 1:
             only = shorten(self.labels[0])
             raise UsageError(f"task.labels names one tag, {only!r}: name all tags, or omit it to detect them")
-        counts = tag_counts.tags
-        labels = self.labels or tuple(sorted(counts))
+        tags = counts.tags
+        labels = self.labels or tuple(sorted(tags))
         if len(labels) < 2:
             only = min(labels)
-            raise UserError(f"every word has the tag {shorten(only)!r} ({tag_counts.place(only)} …): nothing to learn")
+            raise UserError(f"every word has the tag {shorten(only)!r} ({counts.place(only)} …): nothing to learn")
         if not self.labels and all(parse_finite(label) is not None for label in labels):
             remedy = "name them in the order of their numbers with --task.labels, or name the numbers to keep them"
             raise UsageError(f"the tags are numbers ({join_names(labels)}): {remedy}")
-        for tag, other in LabelRules(labels).alike(counts).items():
+        for tag, other in LabelRules(labels).alike(tags).items():
             raise UserError(f"the tags {other!a} and {tag!a} look the same: write them in the same way")
         known = set(labels)
-        if unknown := [tag for tag in counts if tag not in known]:
-            problem = f"{tag_counts.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
+        if unknown := [tag for tag in tags if tag not in known]:
+            problem = f"{counts.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
             raise UserError(f"{problem}: {join_names(labels)}")
-        weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
-        form = find_form(tag_counts, self.scheme, self.labels)
+        weights = fit_weights(self.class_weights, labels, [tags[label] for label in labels])
+        form = find_form(counts, self.scheme, self.labels)
         scheme: Scheme = form.scheme if form else "none"
-        form_facts = {"scheme": scheme, "sorted_labels": not self.labels, "in_place": tag_counts.has_texts}
+        form_facts = {"scheme": scheme, "sorted_labels": not self.labels, "in_place": counts.has_texts}
         return replace(self, labels=labels, class_weights=weights, **form_facts)
 
     def validate(self, examples: list[TaggedSentence]) -> None:

@@ -34,8 +34,11 @@ from typing import Any, NewType, Protocol, Self
 import numpy as np
 from torch import nn
 
+from bertie.base import console
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError, UserError, join_names
+from bertie.examples import labels
+from bertie.examples.first_examples import FirstExamples
 from bertie.examples.reader import Reader
 from bertie.examples.rows import Row
 from bertie.model.config import PooledToken
@@ -118,6 +121,15 @@ class TaskDefaults(Protocol):
             UsageError: The file is missing, or has an unknown format.
         """
         return read_predictions(path)
+
+    def counts(self) -> Any:
+        """Return a summary of no examples: `add` adds one, in fixed memory, and `len` is the number of different things."""
+        return FirstExamples()
+
+    def fit_counts(self: Any, counts: Any, where: str) -> Any:
+        """Return the task that fits the examples of a summary. Raises the errors of fine-tuning on them, in the same words."""
+        with console.silenced():
+            return self.fit(labels.known(self.reader.kind.label_rules, counts.examples, where, training=True))
 
     def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Any:  # noqa: ARG002
         """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""

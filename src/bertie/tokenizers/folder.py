@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from bertie.base import console, untrusted
-from bertie.base.errors import UsageError, UserError, naming
+from bertie.base.errors import UsageError, UserError, naming, nearest_path
 from bertie.files.model_folder import ModelFolder
 from bertie.tokenizers import bpe_backend, transformers_tokenizer, wordpiece_backend
 from bertie.tokenizers.bpe_backend import BPEBackend, ByteLevel
@@ -172,8 +172,9 @@ def _require_file(folder: ModelFolder, names: Sequence[str], reads: str) -> None
     if any(folder.has(name) for name in names):
         return
     if not folder.path.is_dir():
-        what = "is a file" if folder.path.exists() else "does not exist"
-        raise UsageError(f"{folder} {what}: give the folder of a tokenizer or a model")
+        give = "give the folder of a tokenizer or a model"
+        missing = "" if folder.path.exists() else nearest_path(folder.path, give)
+        raise UsageError(f"{folder} does not exist{missing}" if missing else f"{folder} is a file: {give}")
     if model := next((name for name in MODELS if folder.has(name)), None):
         raise UserError(f"{folder / model} is not read: {reads}: {AS_JSON}")
     raise UsageError(f"{folder} holds no tokenizer: {reads}, and it has none of {', '.join(names or VOCABULARIES)}")

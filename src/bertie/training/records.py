@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bertie.base import runtime
+from bertie.base.console import percent
 from bertie.base.contracts import Loss
 from bertie.batches.loader import Step
 from bertie.checkpoints.training_state import Counters
@@ -68,9 +69,9 @@ def run_progress(counters: Counters) -> dict[str, Any]:
 
 def progress_detail(record: dict[str, Any]) -> str:
     """Summarize a training record for the progress bar."""
-    accuracy = [f"accuracy {100 * value:.0f} %" for name, value in record.items() if name.endswith("_accuracy")][:1]
+    accuracy = [f"accuracy {percent(value)}" for name, value in record.items() if name.endswith("_accuracy")][:1]
     share = record["utilization"]
-    utilization = f" ({100 * share:.0f} % utilization)" if share >= 0.01 else ""  # near 0 if only a head is trained
+    utilization = f" ({percent(share)} utilization)" if share >= 0.01 else ""  # near 0 if only a head is trained
     speed = f"{record['tokens_per_second']:,.0f} tokens/s{utilization}"
     return "  ".join([f"loss {record['loss']:.3f}", *accuracy, speed, f"{runtime.peak_memory() / 1e9:.1f} GB"])
 

@@ -101,7 +101,7 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
         ),
         ("demo --scale", "--scale FLOAT needs a value (see bertie demo --help)"),
         ("demo --json=1", "--json takes no value, found '1' (see bertie demo --help)"),
-        ("demo now", "unknown argument now (see bertie demo --help)"),
+        ("demo now", "unexpected 'now' (see bertie demo --help)"),
         ("demo -x", "unknown argument -x (see bertie demo --help)"),
     ],
 )

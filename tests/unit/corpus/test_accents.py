@@ -30,8 +30,8 @@ def test_a_text_with_accents_keeps_them(tmp_path: Path, capsys: pytest.CaptureFi
     assert {"año", "ano", "niño", "él", "el"} <= set(tokenizer.vocabulary)
     assert tokenizer.tokens(tokenizer.encode(["AÑO ano"])[0]) == ["año", "ano"]
     printed = capsys.readouterr().err
-    assert "34.8% of the words have accents, so the vocabulary keeps them" in printed  # 8 of 23
-    assert "8.70% of the words would become equal to another word" in printed  # ano or año, el or él
+    assert "34.8 % of the words have accents, so the vocabulary keeps them" in printed  # 8 of 23
+    assert "8.7 % of the words would become equal to another word" in printed  # ano or año, el or él
     assert "--keep-accents strip" in printed
     report = storage.read_json(tmp_path / "out" / REPORT)
     assert report["accents"] == {"share": pytest.approx(8 / 23), "merged": pytest.approx(2 / 23)}
@@ -43,7 +43,7 @@ def test_a_text_with_few_accents_loses_them_and_the_command_says_so(
     tokenizer = train(tmp_path, ENGLISH)
     assert tokenizer.normalization == NormalizerOptions()
     assert not {"é", "ï"} & set("".join(tokenizer.vocabulary))
-    assert "stripped accents, as BERT does: 0.70% of the words have some (to keep them:" in capsys.readouterr().err
+    assert "stripped accents, as BERT does: 0.7 % of the words have some (to keep them:" in capsys.readouterr().err
     explicit = train_tokenizer(
         tmp_path / "text.txt",
         tmp_path / "explicit",

@@ -107,7 +107,7 @@ def test_characters_of_a_script_without_blanks_are_counted(tmp_path: Path, capsy
     tokens = sum(split["tokens"] for split in both)
     assert tokens == sum(len(ids) for ids in tokenizer.encode(texts))
     lost = 100 * 16 / manifest["characters"]
-    share = f"{100 * 8 / tokens:.3g}% of the tokens ({lost:.3g}% of the characters) are [UNK]"
+    share = f"{100 * 8 / tokens:.1f} % of the tokens ({lost:.1f} % of the characters) are [UNK]"
     assert f"warning: the corpus: {share}" in capsys.readouterr().err
     assert str(open_shards(tmp_path / "out").unknown_share) == share
     page = (tmp_path / "out" / "report.html").read_text()

@@ -221,7 +221,7 @@ def test_documents_are_streamed_before_the_file_ends(tmp_path: Path) -> None:
             "a.csv",
             b"text,id\nfine,1\nonly one\n",
             "columns that do not match the first line",
-            r"a\.csv:3: 1 columns, but the first line has 2",
+            r"a\.csv:3: 1 column, but the first line has 2",
         ),
         ("a.csv", b'text,id\nfine,1\n"open,2\n', "not CSV", r"a\.csv:3: not valid CSV.*is a quote left open"),
     ],

@@ -51,7 +51,7 @@ def test_words_that_training_leaves_out_are_told(
     assert "▁abc" in entries
     assert "▁xyz" not in entries
     [line] = capsys.readouterr().err.splitlines()
-    assert "the 2 most frequent of 4 different words (at most 9 characters); the others are 10.0%" in line
+    assert "the 2 most frequent of 4 different words (at most 9 characters); the others are 10.0 %" in line
     monkeypatch.setattr(unigram, "MOST_CHARACTERS", 16)
     assert "▁xyz" in [entry for entry, _ in unigram.train(counts, vocab_size=20)]
     assert not capsys.readouterr().err

@@ -198,9 +198,9 @@ def test_words_that_are_too_long_are_unknown_and_reported(tmp_path: Path, capsys
     assert fit["unknown"] == pytest.approx(2 / 8)
     assert fit["unknown_characters"] == pytest.approx(222 / 236)
     said = capsys.readouterr().err
-    assert "25.000% are [UNK]" in said
+    assert "25.0 % are [UNK]" in said
     assert "warning: " in said
-    assert "25% of the words (94.1% of the characters) are [UNK]" in said
+    assert "25.0 % of the words (94.1 % of the characters) are [UNK]" in said
     (tmp_path / "more.txt").write_text(f"{long[0]} {long[1]} goat goat " * 5)
     assert extend_tokenizer(made, tmp_path / "more.txt", tmp_path / "new").vocabulary[made.size :] == ["goat"]
 
@@ -212,9 +212,9 @@ def test_a_vocabulary_that_fits_gives_no_warning(
     UnknownShare(MOST_UNKNOWN - 0.001, characters=MOST_UNKNOWN - 0.001).warn("x")
     assert "warning" not in capsys.readouterr().err
     UnknownShare(MOST_UNKNOWN).warn("x")
-    assert "warning: x: 3% of the words are [UNK]" in capsys.readouterr().err
+    assert "warning: x: 3.0 % of the words are [UNK]" in capsys.readouterr().err
     UnknownShare(0.001, "tokens", MOST_UNKNOWN).warn("x")
-    assert "warning: x: 0.1% of the tokens (3% of the characters) are [UNK]" in capsys.readouterr().err
+    assert "warning: x: 0.1 % of the tokens (3.0 % of the characters) are [UNK]" in capsys.readouterr().err
 
 
 def test_words_may_be_longer_than_in_bert(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_an_answer_that_could_mean_none_is_asked_about(tmp_path: Path, cell: str
     unclear, stated = read(
         tmp_path / "a.jsonl", {"answer": cell}, {"answer": cell, "answer_start": 0, "context": f"{cell} x"}
     )
-    assert f"a.jsonl:1: the answer {cell!r} could mean that there is none: leave the cell empty" in str(unclear)
+    assert f'a.jsonl:1: the answer {cell!r} may mean "no answer": if so, leave the cell empty' in str(unclear)
     assert stated.answers == (Answer(cell, 0),)
 
 

@@ -261,7 +261,7 @@ def test_starts_of_answers_may_be_floats(tmp_path: Path, start: Any) -> None:
     [
         ({"is_impossible": False, "answers": []}, "is_impossible is false, but there is no answer"),
         ({"is_impossible": True, "answers": ["Ada"]}, "is_impossible is true, but the answer is 'Ada'"),
-        ({"answers": ["None"]}, "the answer 'None' could mean that there is none"),
+        ({"answers": ["None"]}, "the answer 'None' may mean"),
         ({"answers": None}, "no answers"),
     ],
 )
@@ -511,8 +511,8 @@ def test_questions_from_tables(tmp_path: Path) -> None:
     unknown = write(tmp_path / "b.csv", "question,context\nWho?,Ann\n")
     [asked] = Reader(Questions()).stream(unknown)
     assert asked.answers is None
-    [error] = Reader(Questions()).read(unknown)
-    assert "no answers" in str(error)
+    with pytest.raises(UsageError, match="no answers; its columns are: question, context"):
+        list(Reader(Questions()).read(unknown))
     squad = {"data": [{"paragraphs": [{"context": "Ann", "qas": [{"id": "1", "question": "Who?", "answers": []}]}]}]}
     [nested] = reader.read(write(tmp_path / "a.json", json.dumps(squad)))  # it has its own names
     assert isinstance(nested, Question)
@@ -537,8 +537,8 @@ def test_skipped_rows_are_counted_and_some_are_shown(tmp_path: Path, capsys: pyt
     assert len(valid_examples(Reader(Choices()).read(write(tmp_path / "a.jsonl", lines(rows))), "a")) == 4
     warning = capsys.readouterr().err
     assert "10 of 14 rows are skipped (--strict refuses them)" in warning
-    assert warning.count("a.jsonl:") == 3
-    assert "and 7 more" in warning
+    assert warning.count("a.jsonl:") == 1  # all have the same reason
+    assert "such as " in warning
 
 
 def write_packed(path: Path, text: str) -> Path:

@@ -46,7 +46,7 @@ LABELS = {
 }
 
 
-def read_examples(path: Path, reader: Reader = Reader(LabeledTexts())) -> list[Example]:
+def read_examples(path: Path, reader: Reader = Reader(LabeledTexts(optional=True))) -> list[Example]:
     return labeled_examples(reader, path, strict=True)
 
 
@@ -126,7 +126,7 @@ def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
         (
             "headline,topic\na,b\n",
             Reader(LabeledTexts()),
-            r"cannot tell.*headline, topic.*--task\.text.*--task\.text-pair.*--task\.label",
+            r"cannot tell.*headline, topic.*--task\.text and --task\.label \(of pairs also --task\.text-pair\)",
         ),
         ("text,sentence\na,b\n", Reader(LabeledTexts()), "more than one column could be the text"),
         ("sentence1,label\na,b\n", Reader(LabeledTexts()), "cannot tell"),
@@ -150,7 +150,7 @@ def test_unclear_columns_are_refused(tmp_path: Path, text: str, reader: Reader, 
     [
         ("x.csv", "text,label\n", "no examples"),
         ("x.jsonl", "\n\n", "no examples"),
-        ("x.tsv", "text\tlabel\na\t1\nb\n", r"x\.tsv:3: 1 columns, but the first line has 2"),
+        ("x.tsv", "text\tlabel\na\t1\nb\n", r"x\.tsv:3: 1 column, but the first line has 2"),
         ("x.tsv", b"text\tlabel\nna\xefve\t1\n", r"x\.tsv:2: not UTF-8"),
         (
             "x.jsonl",
@@ -208,15 +208,15 @@ def test_the_training_examples_decide_whether_texts_are_pairs(tmp_path: Path, pa
     rows = rows if paired else rows[::-1]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    have, had = ("one text", "two") if paired else ("two texts", "one")
+    said = "found 'text', but the task reads two" if paired else "found 'text' and 'text_pair', but the task reads one"
     error, example = Reader(LabeledTexts(paired=paired)).stream(path)
-    assert f"a.jsonl:1: {have}, where the training examples have {had}" in str(error)
+    assert f"a.jsonl:1: {said}" in str(error)
     assert (example.text_pair is not None) == paired
     for name in ("a.csv", "a.tsv"):  # all rows have the same columns
         (tmp_path / name).write_text("\t".join(rows[0]).replace("\t", "," if name == "a.csv" else "\t") + "\n")
         with open(tmp_path / name, "a") as file:
             file.write(("," if name == "a.csv" else "\t").join("xy"[: len(rows[0])]) + "\n")
-        with pytest.raises(UsageError, match=f"{name}: {have}"):
+        with pytest.raises(UsageError, match=f"{name}: {said}"):
             list(Reader(LabeledTexts(paired=paired)).stream(tmp_path / name))
 
 
@@ -224,7 +224,7 @@ def test_embed_reads_pairs_only(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n{"text": "b", "text_pair": "c"}\n')
     error, example = Embed().reader.stream(path)
-    assert "a.jsonl:1: one text" in str(error)
+    assert "a.jsonl:1: found 'text', but the task reads two texts" in str(error)
     assert isinstance(example, Example)
 
 

@@ -109,9 +109,7 @@ def test_labels_of_two_types_are_refused(tmp_path: Path, labels: tuple[Any, ...]
 
 def test_scores_are_no_classes_and_classes_no_scores(tmp_path: Path) -> None:
     examples = labeled_examples(Classify().reader, [{"text": "a", "label": label} for label in (3.8, 2)])
-    with pytest.raises(
-        UsageError, match=r"numbers such as 3\.8, which could be scores.*finetune regress.*--task\.labels"
-    ):
+    with pytest.raises(UsageError, match=r"numbers such as 3\.8\. For scores.*finetune regress.*--task\.labels"):
         Classify().fit(examples)
     assert Classify(labels=("2", "3.8")).fit(examples).labels == ("2", "3.8")
     cases = (("012", "text,text_pair"), ("01", "premise,hypothesis"), (("-1", *"012"), "text,text_pair"))  # -1: unknown
@@ -179,7 +177,7 @@ def test_other_encodings_are_named(tmp_path: Path, encoding: str) -> None:
 def test_names_of_labels_in_another_column_are_said(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label,label_text\na,0,neg\nb,1,pos\n")
-    columns = {"text": "text", "label": "label", "names of the labels (not used)": "label_text"}
+    columns = {"text": "text", "label": "label", "others": "label_text"}
     assert Classify().reader.columns(path) == columns
     assert [each.label for each in labeled_examples(Classify(label="label_text").reader, path)] == ["neg", "pos"]
 

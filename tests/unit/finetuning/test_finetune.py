@@ -13,6 +13,7 @@ import torch
 from tests.unit.small_recipes import fine_tuning
 
 import bertie
+from bertie.base import console
 from bertie.base.errors import UsageError, UserError
 from bertie.batches.loader import Position
 from bertie.checkpoints import sentence_transformers_format
@@ -259,7 +260,7 @@ def test_examples_that_cannot_be_learned_from_are_refused(rows: list[dict[str, s
     mixed = [Example("in", "the", "yes", "a:1"), Example("in", None, "no", "a:2")]
     with pytest.raises(UserError, match="a:2: found one text, but the training examples have two"):
         bertie.finetune(CONFIG, mixed, start, dev=mixed[:1], threads=1)
-    with pytest.raises(UserError, match="example 1: two texts, where the training examples have one"):
+    with pytest.raises(UserError, match="example 1: found 'text' and 'text_pair', but the task reads one text"):
         bertie.finetune(CONFIG, rows[:50], start, dev=[{**row, "text_pair": "b"} for row in rows[50:]], threads=1)
 
 
@@ -270,7 +271,7 @@ def test_model_of_single_texts_refuses_pairs(start: Path, rows: list[dict[str, s
     model = bertie.load(tmp_path / "run", threads=1)
     with pytest.raises(UserError, match="example 1: found two texts, but the training examples have one"):
         model.predict([("a", "b")])
-    with pytest.raises(UserError, match="two texts"):
+    with pytest.raises(UserError, match="but the task reads one text"):
         model.evaluate([{**row, "text_pair": "b"} for row in rows])
 
 
@@ -281,7 +282,7 @@ def test_empty_texts_are_counted(
     bertie.finetune(
         config, [*rows[:50], {"text": " ", "label": "no"}], start, tmp_path / "run", dev=rows[50:], threads=1
     )
-    assert "1 of 51 training examples have no text" in capsys.readouterr().err
+    assert "the examples: 1 of 51 examples have no text: example 51" in capsys.readouterr().err
 
 
 def test_questions_whose_answer_is_not_in_the_context_are_reported(
@@ -330,10 +331,12 @@ def test_finetune_reports_how_the_first_row_was_read(
 ) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("class\tpremise\thypothesis\nyes\t☃ in\tand\nno\tand\tin\n", encoding="utf-8")
+    console.once.cache_clear()
     bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, start, dev=path)
     line = "2 examples, the first with text '☃ in', text_pair 'and', label 'yes'"
     said = capsys.readouterr().err
     assert said.count(f"{path}: {line}") == 2
-    share = "20% of the words are [UNK]"  # one of five
+    share = "20.0 % of the words are [UNK]"  # one of five
     assert f"warning: the training examples: {share}" in said
-    assert f"warning: the dev examples: {share}: use a vocabulary" in said
+    assert f"warning: the dev examples: {share}\n" in said
+    assert said.count("use one that was trained on such text") == 1

@@ -395,8 +395,8 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE: dev.tsv:2: no label"),
-        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B: train.tsv:2: no "),
+        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE/dev.tsv: not the columns of RTE.*a label"),
+        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B/train.tsv: not the columns of STS-B.*a label"),
         (
             replaced("RTE/dev.tsv", "\tsentence2", "\tother"),
             "RTE/dev.tsv: not the columns of RTE: expected sentence1 and",

@@ -86,10 +86,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert result["reasons"] == [{"reason": "no label", "rows": 1, "first": f"{path}:6: no label"}]
     for line in (
         "5 examples, 1 row skipped",
-        "second text: hypothesis",
+        "columns: text 'premise', second text 'hypothesis', label 'label'",
         "labels: 1 2, 0 1, 2 1, -1 1",
         "-1: means that the label is unknown; 1 are left out",
-        "words of an example: mean 3.0, median 3, 90 % 3, 99 % 3, longest 3",
+        "words of an example: mean 3.0, median 3, 90 % up to 3, 99 % up to 3, longest 3",
         "first: text 'a b', text_pair 'c', label '0'",
         f"skipped 1: {path}:6: no label",
     ):
@@ -106,21 +106,24 @@ def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.
         path.write_text(json.dumps(row) + "\n")
         assert kind in kinds_that_read(path)
     assert main(["data", "inspect", str(tmp_path / "tag.jsonl")]) == 2
-    assert "tag.jsonl, whose columns fit tag. Use bertie data inspect TASK" in capsys.readouterr().err
-    assert main(["data", "inspect", str(tmp_path / "none.csv")]) == 2
-    assert "none.csv'; tasks: classify, " in capsys.readouterr().err
+    assert "tag.jsonl: its columns (tokens, tags) fit tag. Use bertie data inspect TASK" in capsys.readouterr().err
+    assert main(["data", "inspect", str(tmp_path / "tga.jsonl")]) == 2
+    assert f"no such file: {tmp_path / 'tga.jsonl'}: did you mean {tmp_path / 'tag.jsonl'}?" in capsys.readouterr().err
+    assert main(["data", "inspect", "nothing"]) == 2
+    assert "unknown task or file 'nothing'; tasks: classify, " in capsys.readouterr().err
     path = tmp_path / "plain.txt"
     path.write_text("word\n")
     assert main(["data", "inspect", str(path)]) == 2
-    assert "whose columns fit no task without flags" in capsys.readouterr().err
+    assert "its columns (text) fit no task without flags" in capsys.readouterr().err
 
 
-def test_what_is_uncertain_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_uncertain_is_summarized_too(tmp_path: Path) -> None:
     """So that the counts that decide are seen."""
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,x\nb,none\n")
-    assert inspect_data("classify", path)["labels"] == {"x": 1, "none": 1}
-    assert "the label 'none' could mean that the label is unknown" in capsys.readouterr().err
+    found = inspect_data("classify", path)
+    assert found["labels"] == {"x": 1, "none": 1}
+    assert "the label 'none' could mean that the label is unknown" in found["refused"]
 
 
 def test_summaries_have_a_fixed_size() -> None:
@@ -172,27 +175,26 @@ def test_tags_are_inspected_as_fine_tuning_reads_them(
         path.write_text("\n".join(lines))
     else:
         path.write_text("".join(json.dumps({"tokens": ["w"] * len(each), "tags": each}) + "\n" for each in sentences))
-    task, refused = Tag(scheme=scheme), ""
+    task = fitted = Tag(scheme=scheme)
+    refused = ""
     try:
         fitted = task.fit(labeled_examples(task.reader, path, training=True))
     except UserError as error:
         refused = str(error)
     told = capsys.readouterr().err
-    console.info_once.cache_clear()
+    console.once.cache_clear()
     found = inspect_data(task, path)
     if refused:
-        told += f"warning: fine-tuning refuses this file: {refused}\n"
         assert found["refused"] == refused
     else:
         assert replace(task, **found["fitted"]) == fitted
     assert capsys.readouterr().err == told
-    assert message in told or suffix == "jsonl"
+    assert message in told + refused or suffix == "jsonl"
 
 
-def test_tags_that_fine_tuning_refuses_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_that_fine_tuning_refuses_are_refused() -> None:
     rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}]
     found = inspect_data(Tag(labels=("O", "B-Y")), rows)
-    assert "fine-tuning refuses this file: example 1, word 2" in capsys.readouterr().err
     assert found["refused"] == "example 1, word 2: the tag 'B-X' is not in task.labels: O, B-Y"
     assert inspect_data(Tag(class_weights={"O": 1}), rows)["refused"].startswith("task.class_weights")
 

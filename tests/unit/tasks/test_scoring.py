@@ -93,7 +93,7 @@ def test_score_skips_unreadable_rows_and_their_predictions(tmp_path: Path) -> No
     found = bertie.score("classify", data, written)
     assert found["examples"] == 3
     assert found["scores"]["accuracy"] == pytest.approx(2 / 3)
-    with pytest.raises(UserError, match=r"dev.tsv:3: 1 columns"):
+    with pytest.raises(UserError, match=r"dev.tsv:3: 1 column,"):
         bertie.score("classify", data, written, strict=True)
     said[2] = {"error": "?"}
     with pytest.raises(UserError, match=r"said.jsonl:3: an error in place of a prediction"):

@@ -45,7 +45,7 @@ class FeatureExtractor(nn.Module):
             config: Configuration of the encoder.
             layers: The layers to use.
             lstm_hidden_size: Hidden size of each direction of a BiLSTM over the tokens of a sequence. 0: no BiLSTM.
-            pooling: What stands for a text.
+            pooling: The pooling of a text.
             pairs: Whether sequences are pairs of texts. If they are pooled, encoder and BiLSTM read each text separately.
 
         Raises:

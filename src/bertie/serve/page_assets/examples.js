@@ -20,9 +20,10 @@ const examplesOf = (task, card) => EXAMPLES[task.id]?.(card) ?? (card.paired ? P
 
 const EXAMPLES = {
   "fill-mask": (card) => [
-    ["a capital", { text: `The capital of France is ${card.mask_token}.` }],
-    ["two masks", { text: `She opened the ${card.mask_token} and read the first ${card.mask_token}.` }],
-    ["a comparison", { text: `Paris is to France as Rome is to ${card.mask_token}.` }],
+    // Any text teaches these; facts, such as capitals, only some.
+    ["one mask", { text: `This is a ${card.mask_token}.` }],
+    ["two masks", { text: `It is not the ${card.mask_token} but the ${card.mask_token}.` }],
+    ["a word in a list", { text: `There are the first, the ${card.mask_token} and the last.` }],
   ],
   regress: (card) => (card.paired === false ? SINGLE : PAIRS),
   choose: () => [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.base.console import plural
+from bertie.base.console import percent, plural
 from bertie.base.report import QUIET, SERIES, Page
 from bertie.tasks.evaluation.calibration import Calibration
 from bertie.tasks.evaluation.passages import Passage
@@ -219,7 +219,7 @@ def class_findings(gold: list[str], predicted: list[str], labels: Sequence[str],
     measures = (*precision_recall_f1(correct, of_gold, found), of_gold.astype(int))
     columns = [column.tolist() for column in measures]
     label, count = Counter(gold).most_common(1)[0]
-    note = f"Baseline: always predicting {label} has an accuracy of {100 * count / len(gold):.1f}\u00a0%."
+    note = f"Baseline: always predicting {label} has an accuracy of {percent(count / len(gold))}."
     table = Table(
         "classes",
         f"By {what}",

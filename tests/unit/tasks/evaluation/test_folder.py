@@ -68,7 +68,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
         [SimilarityPrediction(0.5, (V, V)), SimilarityPrediction(0.25, (V, V))],
         [example("1", EVIL), example("3", EVIL)],
         set(),
-        ("Similarity and score", "above 75 % of all"),
+        ("Similarity and score", "above 75.0 % of all"),
     ),
     (
         Embed(),
