@@ -75,6 +75,7 @@ def hold_out(
         wanted = share / (1 - taken)
         held = _choose([labels[i] for i in left], linked[left], wanted, rng) if share else np.zeros(len(left), bool)
         if share and not held.any():
+            task.fit(examples)  # first says what is wrong with the labels
             among = "no class has two examples" if any(labels[i] for i in left) else "it has no two examples"
             problem = f"{among} with different texts{' and groups' * bool(config.group)}"
             raise UserError(f"{_name(source)}: no {name} examples can be held out: {problem}", f"Give --{name} FILE")
