@@ -33,7 +33,7 @@ _INK, QUIET, _GRID = "#1f2328", "#5f656d", "#e3e1da"
 # The variables of report.css that stand for the colors in a page: each theme has values of its own.
 _VARIABLES = {_INK: "ink", QUIET: "quiet", _GRID: "line"} | {color: f"series-{i}" for i, color in enumerate(SERIES)}
 
-Mark = Literal["", "gold", "wrong", "right"]
+Mark = Literal["", "gold", "wrong", "right", "found"]
 
 
 class TextSpan(NamedTuple):
@@ -280,6 +280,10 @@ class Page:
         self.parts.append(html)
         self.styles.append(style)
         self.scripts.append(script)
+
+    def fragment(self) -> str:
+        """Return the parts, without title and charts, for the output of a cell in a notebook."""
+        return "\n".join([f'<div class="bertie"><style>{_asset("notebook.css")}</style>', *self.parts, "</div>"])
 
     def html(self) -> str:
         """Return the page as HTML."""

@@ -18,6 +18,7 @@ from bertie.base import config as configuration
 from bertie.base import console, runtime
 from bertie.base.contracts import MicroBatch
 from bertie.base.errors import UserError
+from bertie.base.notebook import NotebookDict
 from bertie.batches.sections import require_sections
 from bertie.checkpoints.find import list_checkpoints, weights_fingerprint
 from bertie.checkpoints.folder import MANIFEST
@@ -51,6 +52,7 @@ from bertie.training.length import Length
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import (
+    REPORT,
     RunFolder,
     require_newest_on_rank_0,
     require_same_settings,
@@ -143,14 +145,16 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         last = best_evaluation(run.path)
         about = setup.about(base, last)
         trainer.finish(job, run, run_page(run.path, about.text, lines).html(), about)
-        return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": last}
+        counts = {"finished_before": False, "parameters": job.model.size}
+        return NotebookDict({"run": str(out), **counts, "eval": NotebookDict(last)}, run.path / REPORT)
 
 
 def _finished_result(run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
-    return {"run": str(run.path), "finished_before": True, "eval": best_evaluation(run.path)}
+    last = NotebookDict(best_evaluation(run.path))
+    return NotebookDict({"run": str(run.path), "finished_before": True, "eval": last}, run.path / REPORT)
 
 
 @dataclass(frozen=True, eq=False)

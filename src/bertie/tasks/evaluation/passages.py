@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bertie.base.report import Mark, TextSpan
@@ -46,6 +47,15 @@ def _drop_partial_word(text: str) -> str:
     """Remove the word at the end, which may be incomplete, unless it is long or the only one."""
     words, blank, partial = text.rpartition(" ")
     return (words if blank and len(partial) < 20 else text).rstrip()
+
+
+def marked(text: str, mark: Mark, spans: Iterable[tuple[int, int, str]]) -> list[TextSpan]:
+    """Return a text with marked spans, from left to right: start, end (exclusive) and note of each."""
+    parts, at = [], 0
+    for start, end, note in spans:
+        parts += [TextSpan(text[at:start]), TextSpan(text[start:end], mark, note)]
+        at = end
+    return [*parts, TextSpan(text[at:])]
 
 
 def mark(gold: bool, predicted: bool) -> Mark:
