@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bertie.base.console import percent, plural
 from bertie.base.errors import shorten
-from bertie.base.report import Page
+from bertie.base.report import Page, formatted
 
-T = TypeVar("T")
-MOST, LONGEST, LARGEST = 30, 300, 3  # what is shown: rows, characters of a cell, probabilities of a row
+# Columns of texts, and how much is shown: rows, characters of a cell, probabilities of a row.
+TEXTS, MOST, LONGEST, LARGEST = ("text", "text pair"), 30, 300, 3
 
 
 class NotebookDict(dict[str, Any]):
-    """A dict that a notebook shows as a table, in which a `NotebookDict` is several rows, with a report below.
+    """A dict that a notebook shows as a table, in which a small dict is several rows, with a report below.
 
     report: an HTML page. It is shown if the file exists.
     """
@@ -29,7 +29,7 @@ class NotebookDict(dict[str, Any]):
     def _repr_html_(self) -> str:
         page, shown = Page(""), dict[str, Any]()
         for name, value in self.items():
-            parts = value if isinstance(value, NotebookDict) else {"": value}
+            parts = value if isinstance(value, dict) and len(value) <= MOST else {"": value}
             shown |= {f"{name}: {key}" if key else name: _cell(part) for key, part in parts.items()}
         page.table(("", "value"), [(name.replace("_", " "), cell) for name, cell in shown.items() if cell != ""])
         if self.report and self.report.is_file():
@@ -38,13 +38,13 @@ class NotebookDict(dict[str, Any]):
         return page.fragment()
 
 
-class NotebookList(list[T]):
+class NotebookList(list[Any]):
     """A list of dataclasses, or of a list for each [MASK], that a notebook shows as a table, with the texts of each row.
 
     Rows that have a method `marked` are shown as what it returns for their texts: a list of parts for each.
     """
 
-    def __init__(self, rows: Iterable[T] = (), texts: Iterable[Sequence[str]] = ()):
+    def __init__(self, rows: Iterable[Any] = (), texts: Iterable[tuple[str, ...]] = ()):
         super().__init__(rows)
         self.texts = list(texts)
 
@@ -53,10 +53,10 @@ class NotebookList(list[T]):
         for number, (row, given) in enumerate(zip(self[:MOST], texts, strict=False), 1):
             if marked := getattr(row, "marked", None):
                 page.passage({}, marked(given))
-            elif isinstance(row, list):
-                table += [{"mask": number} | _columns(each) for each in row]
             else:
-                table.append(dict(zip(("text", "text pair"), map(_cell, given), strict=False)) | _columns(row))
+                rows = row if isinstance(row, list) else [row]
+                start = {"mask": number} if rows is row else dict(zip(TEXTS, map(_cell, given), strict=False))
+                table += [start | _columns(each) for each in rows]
         if table:
             page.table([*table[0]], [[*columns.values()] for columns in table])
         if len(self) > MOST:
@@ -77,7 +77,7 @@ def _cell(value: Any, name: str = "") -> Any:
     if name == "probabilities":
         value = {key: percent(value[key]) for key in sorted(value, key=value.get, reverse=True)[:LARGEST]}
     if isinstance(value, dict):
-        value = [f"{key} {_cell(each)}" for key, each in value.items()]
+        value = [f"{key} {formatted(_cell(each))}" for key, each in value.items()]
     if isinstance(value, list | tuple):
-        value = ", ".join(str(_cell(each)) for each in value)
+        value = ", ".join(formatted(_cell(each)) for each in value)
     return shorten(value, LONGEST) if isinstance(value, str) else value

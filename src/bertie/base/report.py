@@ -49,7 +49,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|[+−-][\d.,]+( %)?|–", str(value)) is not None
 
 
-def _cell(value: object) -> str:
+def formatted(value: object) -> str:
+    """Return a value as the text of a table cell: floats with four significant digits, thousands with separators."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -59,7 +60,7 @@ def _column(values: Sequence[object]) -> list[str]:
     floats = [value for value in values if isinstance(value, float) and math.isfinite(value)]
     largest = max((abs(value) for value in floats), default=1e4)
     if len(floats) < len(values) or not 1e-3 < largest < 1000:
-        return [_cell(value) for value in values]
+        return [formatted(value) for value in values]
     decimals = 4 - len(f"{largest:.0f}") if largest > 1 else 4
     return [f"{value:.{decimals}f}" for value in floats]
 
@@ -233,7 +234,7 @@ class Page:
             name = escape(label)
             name = name if named else f'<span class="numbered"><b>{number}</b><span>{name}</span></span>'
             cells = [
-                _shaded(count / total, "accent" if column == number else "bad", _cell(count) if count else "")
+                _shaded(count / total, "accent" if column == number else "bad", formatted(count) if count else "")
                 for column, count in enumerate(row, 1)
             ]
             rows.append((name, cells))

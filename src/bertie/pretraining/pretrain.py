@@ -94,7 +94,7 @@ def pretrain(
         UserError: If files are damaged, memory or disk space is exhausted, or the training diverges.
         KeyboardInterrupt: After SIGINT or SIGTERM, as soon as a checkpoint is saved.
     """
-    return pretrain_since(StartUp(), config, data, out, threads, cache)
+    return NotebookDict(pretrain_since(StartUp(), config, data, out, threads, cache), Path(out) / REPORT)
 
 
 def pretrain_since(
@@ -145,16 +145,14 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         last = best_evaluation(run.path)
         about = setup.about(base, last)
         trainer.finish(job, run, run_page(run.path, about.text, lines).html(), about)
-        counts = {"finished_before": False, "parameters": job.model.size}
-        return NotebookDict({"run": str(out), **counts, "eval": NotebookDict(last)}, run.path / REPORT)
+        return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": last}
 
 
 def _finished_result(run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
-    last = NotebookDict(best_evaluation(run.path))
-    return NotebookDict({"run": str(run.path), "finished_before": True, "eval": last}, run.path / REPORT)
+    return {"run": str(run.path), "finished_before": True, "eval": best_evaluation(run.path)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -53,7 +52,7 @@ class ChoicePrediction:
     choice: int
     probabilities: list[float]
 
-    def marked(self, texts: Sequence[str]) -> list[list[TextSpan]]:
+    def marked(self, texts: tuple[str, ...]) -> list[list[TextSpan]]:
         """Return the context, with a note on the ending."""
         return [[TextSpan(texts[0], "", f"ending {self.choice}, {percent(self.probabilities[self.choice])}")]]
 
@@ -85,7 +84,7 @@ class TagPrediction:
     probabilities: list[float]
     entities: list[Entity] | None = None
 
-    def marked(self, texts: Sequence[str]) -> list[list[TextSpan]]:
+    def marked(self, texts: tuple[str, ...]) -> list[list[TextSpan]]:
         """Return the text with its entities marked, or every word with its tag."""
         if self.entities is None:
             return [[TextSpan(f" {word}", "", tag) for word, tag in zip(self.tokens, self.tags, strict=True)]]
@@ -124,7 +123,7 @@ class SpanPrediction:
     null_score: float
     guesses: list[SpanCandidate]
 
-    def marked(self, texts: Sequence[str]) -> list[list[TextSpan]]:
+    def marked(self, texts: tuple[str, ...]) -> list[list[TextSpan]]:
         """Return the question, and the context with the answer marked."""
         note = "no answer, " * (not self.answer) + percent(self.probability)
         return [[TextSpan(texts[0])], marked(texts[1], "found" if self.answer else "", [(self.start, self.end, note)])]

@@ -48,16 +48,18 @@ def test_facts_and_rows_are_plain_values() -> None:
 
 
 def test_facts_are_a_table_of_names_and_values() -> None:
-    counts = {"labels": {"good": 1234, "bad": 0.5}, "names": ["a", EVIL], "none": [], "missing": 0}
-    facts = NotebookDict({"eval": NotebookDict({"mean_f1": 0.123456}), "examples": 12345, **counts})
-    assert cells(facts._repr_html_()) == [
+    many = {str(number): 1000 + number for number in range(2 * MOST)}
+    facts = NotebookDict(
+        {"eval": {"mean_f1": 0.123456}, "n": 12345, "names": ["a", EVIL, 0.123456], "none": [], "many": many}
+    )
+    *rows, (name, joined) = cells(facts._repr_html_())
+    assert rows == [
         ["", "value"],
         ["eval: mean f1", "0.1235"],
-        ["examples", "12,345"],
-        ["labels", "good 1234, bad 0.5"],
-        ["names", f"a, {escape(EVIL)}"],
-        ["missing", "0"],
+        ["n", "12,345"],
+        ["names", f"a, {escape(EVIL)}, 0.1235"],
     ]
+    assert (name, joined[:20], joined[-1]) == ("many", "0 1,000, 1 1,001, 2 ", "…")
 
 
 def test_a_report_is_inline_and_escaped(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bertie.base.report import Mark, TextSpan
@@ -49,7 +48,7 @@ def _drop_partial_word(text: str) -> str:
     return (words if blank and len(partial) < 20 else text).rstrip()
 
 
-def marked(text: str, mark: Mark, spans: Iterable[tuple[int, int, str]]) -> list[TextSpan]:
+def marked(text: str, mark: Mark, spans: list[tuple[int, int, str]]) -> list[TextSpan]:
     """Return a text with marked spans, from left to right: start, end (exclusive) and note of each."""
     parts, at = [], 0
     for start, end, note in spans:
