@@ -27,11 +27,11 @@ class NotebookDict(dict[str, Any]):
         self.report = report
 
     def _repr_html_(self) -> str:
-        page, shown = Page(""), dict[str, Any]()
+        page, rows = Page(""), []
         for name, value in self.items():
             parts = value if isinstance(value, dict) and len(value) <= MOST else {"": value}
-            shown |= {f"{name}: {key}" if key else name: _cell(part) for key, part in parts.items()}
-        page.table(("", "value"), [(name.replace("_", " "), cell) for name, cell in shown.items() if cell != ""])
+            rows += [(f"{name}: {key}".removesuffix(": ").replace("_", " "), _cell(parts[key])) for key in parts]
+        page.table(("", "value"), [row for row in rows if row[1] not in ("", None)])
         if self.report and self.report.is_file():
             content = escape(self.report.read_text(encoding="utf-8"))
             page.parts.append(f'<iframe srcdoc="{content}" title="report" loading="lazy"></iframe>')
@@ -55,10 +55,10 @@ class NotebookList(list[Any]):
                 page.passage({}, marked(given))
             else:
                 rows = row if isinstance(row, list) else [row]
-                start = {"mask": number} if rows is row else dict(zip(TEXTS, map(_cell, given), strict=False))
+                start = {"mask": number} if len(self) > 1 and rows is row else dict(zip(TEXTS, given, strict=False))
                 table += [start | _columns(each) for each in rows]
         if table:
-            page.table([*table[0]], [[*columns.values()] for columns in table])
+            page.table([name.replace("_", " ") for name in table[0]], [[*map(_cell, row.values())] for row in table])
         if len(self) > MOST:
             page.paragraph(f"… and {plural(len(self) - MOST, 'row')} more")
         return page.fragment()
@@ -77,7 +77,7 @@ def _cell(value: Any, name: str = "") -> Any:
     if name == "probabilities":
         value = {key: percent(value[key]) for key in sorted(value, key=value.get, reverse=True)[:LARGEST]}
     if isinstance(value, dict):
-        value = [f"{key} {formatted(_cell(each))}" for key, each in value.items()]
+        value = ", ".join(f"{key} {formatted(_cell(each))}" for key, each in value.items())
     if isinstance(value, list | tuple):
-        value = ", ".join(formatted(_cell(each)) for each in value)
+        value = "; ".join(formatted(_cell(each)) for each in value)
     return shorten(value, LONGEST) if isinstance(value, str) else value

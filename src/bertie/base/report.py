@@ -108,8 +108,8 @@ class Page:
             return "<tr>" + "".join(f"<{tag}{css}>{escape(text)}</{tag}>" for css, text in pairs) + "</tr>"
 
         body = "\n".join(line(row, "td") for row in cells)
-        head = f"<thead>{line(header, 'th')}</thead>"
-        self.parts.append(f'<div class="box" tabindex="0"><table>{head}\n<tbody>{body}</tbody></table></div>')
+        head = f"<table class=plain><thead>{line(header, 'th')}</thead>"
+        self.parts.append(f'<div class="box" tabindex="0">{head}\n<tbody>{body}</tbody></table></div>')
 
     def line_chart(
         self,

@@ -107,8 +107,7 @@ class Finetuned:
         return NotebookList(self.predict_stream(examples), (example.texts for example in examples))
 
     def _repr_html_(self) -> str:
-        shown = {DEV: self.scores, TEST: self.test_scores or NotebookDict({})}
-        return NotebookDict(shown, self.run / REPORT if self.run else None)._repr_html_()
+        return NotebookDict({DEV: self.scores, TEST: self.test_scores}, self.run and self.run / REPORT)._repr_html_()
 
 
 def finetune(

@@ -16,7 +16,6 @@ import torch
 
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError
-from bertie.base.notebook import NotebookList
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.examples.texts import Example
 from bertie.examples.unlabeled import TextRows, UnlabeledReader, text_blocks
@@ -103,7 +102,7 @@ def search(
     nearest = [Found(score, -index, text) for score, index, text in sorted(best, reverse=True)]
     if stored is not None:
         _require_same(predictor, unit, nearest, stored, str(vectors))
-    return NotebookList(nearest)
+    return nearest
 
 
 def pair_similarities(

@@ -94,7 +94,7 @@ class _Seen:
         if len(self.first) < SHOWN:
             shown = {setting.name: getattr(example, setting.name) for setting in fields(example) if setting.repr}
             del shown["source"]
-            self.first.append({name: value for name, value in shown.items() if value is not None})
+            self.first.append({name: value for name, value in shown.items() if value not in (None, ())})
         if example.gold is None:
             self.unlabeled += 1
         for label in example.gold or ():

@@ -50,14 +50,21 @@ def test_facts_and_rows_are_plain_values() -> None:
 def test_facts_are_a_table_of_names_and_values() -> None:
     many = {str(number): 1000 + number for number in range(2 * MOST)}
     facts = NotebookDict(
-        {"eval": {"mean_f1": 0.123456}, "n": 12345, "names": ["a", EVIL, 0.123456], "none": [], "many": many}
+        {
+            "eval": {"mean_f1": 0.123456},
+            "n": 12345,
+            "names": ["a", EVIL, 0.123456],
+            "none": None,
+            "no": [],
+            "many": many,
+        }
     )
     *rows, (name, joined) = cells(facts._repr_html_())
     assert rows == [
         ["", "value"],
         ["eval: mean f1", "0.1235"],
         ["n", "12,345"],
-        ["names", f"a, {escape(EVIL)}, 0.1235"],
+        ["names", f"a; {escape(EVIL)}; 0.1235"],
     ]
     assert (name, joined[:20], joined[-1]) == ("many", "0 1,000, 1 1,001, 2 ", "…")
 
