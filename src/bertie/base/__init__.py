@@ -3,7 +3,7 @@
 - contracts.py: `Document`, `Sequence`, `Batch`, `Targets`, `MicroBatch`, `Hidden`, `Loss`
 - config.py: TOML files and keyword arguments → frozen dataclasses
 - errors.py: mistakes of users, in one line
-- console.py: progress and warnings. report.py: HTML pages
+- console.py: progress and warnings. report.py: HTML pages. notebook.py: results that show themselves in a notebook
 - storage.py: files that are whole or absent. untrusted.py: files of others
 - runtime.py: devices, versions, environment. threads.py: settings that torch reads when it loads
 - seeding.py: random numbers as a function of integers

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from html import escape
 from typing import IO, Any, TypeVar
 
 from bertie.base.errors import visible
@@ -37,12 +38,21 @@ def silenced() -> AbstractContextManager[bool]:
     return _set(_silent, True)
 
 
-def info(text: str) -> None:
-    """Print a line to stderr. If stderr is closed (a closed terminal, a dead `| tee`), the work continues."""
+def info(text: str, warning: bool = False) -> None:
+    """Print a line to stderr. If stderr is closed (a closed terminal, a dead `| tee`), the work continues.
+
+    A notebook shows stderr in red, which suits only a warning: other lines go to its stdout.
+    """
     if _silent.get():
         return
     with suppress(OSError):
-        print(text, file=sys.stderr or _devnull(), flush=True)
+        print(text, file=sys.stdout if _display() and not warning else sys.stderr or _devnull(), flush=True)
+
+
+def _display() -> Callable[..., Any] | None:
+    """Return IPython's `display` if this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython.display.display if ipython and hasattr(ipython.get_ipython(), "kernel") else None
 
 
 def results_on_stdout() -> AbstractContextManager[bool]:
@@ -70,7 +80,7 @@ def warn(text: str, once: bool = False) -> None:
     if (heard := _heard.get()) is not None:
         heard.append(text)
     else:
-        (info_once if once else info)(f"warning: {text}")
+        (info_once if once else info)(f"warning: {text}", warning=True)
 
 
 @contextmanager
@@ -81,16 +91,16 @@ def collected() -> Iterator[list[str]]:
         yield warnings
 
 
-def info_once(text: str) -> None:
-    """Print a line to stderr, unless it was printed before."""
+def info_once(text: str, warning: bool = False) -> None:
+    """Print a line as `info` does, unless it was printed before."""
     if not _silent.get():
-        once(text)
+        once(text, warning)
 
 
 @lru_cache(maxsize=64)
-def once(text: str) -> None:
-    """Print a line to stderr, unless the cache has it."""
-    info(text)
+def once(text: str, warning: bool) -> None:
+    """Print a line as `info` does, unless the cache has it."""
+    info(text, warning)
 
 
 def plural(count: int, what: str) -> str:
@@ -122,7 +132,7 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class Progress:
-    """Progress of some work: a bar on a terminal, otherwise a plain line every 30 s."""
+    """Progress of some work: a bar on a terminal or in a notebook, otherwise a plain line every 30 s."""
 
     title: str
     """Name of the work."""
@@ -134,6 +144,8 @@ class Progress:
     """The bar of rich. None without a terminal."""
     task: Any = None
     """The bar's task id."""
+    cell: Any = None
+    """The place of the bar in a notebook: a display handle of IPython."""
     done: float = 0
     """Units done so far."""
     before: float = 0
@@ -156,9 +168,9 @@ class Progress:
                 left=f"{timedelta(seconds=round(self.left))} left" if self.total and self.rate else "",
                 detail=f"{self.pace.removeprefix(', ')}  {self.detail}".strip(),
             )
-        elif time.monotonic() - self.printed > 30:
+        elif time.monotonic() - self.printed > (0.3 if self.cell else 30):
             self.printed = time.monotonic()
-            info(self.line())
+            self.cell.update(self) if self.cell else info(self.line())
 
     @property
     def rate(self) -> float:
@@ -167,9 +179,14 @@ class Progress:
 
     def line(self) -> str:
         """Return the progress as one plain line."""
-        left = f", {self.left:.0f} s left" if self.total and self.rate else ""
+        left = f", {self.left:.0f} s left" if self.done < self.total and self.rate else ""
         share = f" of {_amount(self.total)}" if self.total else ""
         return f"{self.title}: {_amount(self.done)}{share} {self.unit}{self.pace}{left}  {self.detail}".rstrip()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Return what a notebook shows, as text and as HTML."""
+        bar = f'<progress max="1" value="{self.done / self.total:.3f}"></progress> ' if self.total else ""
+        return {"text/plain": self.line(), "text/html": bar + escape(self.line())}
 
     @property
     def left(self) -> float:
@@ -217,8 +234,12 @@ def progress(title: str, total: float, unit: str, done: float = 0, passing: bool
     """
     now = time.monotonic()
     shown = Progress(title, total, unit, started=now, printed=now, done=done, before=done)
-    if _silent.get() or not (sys.stderr and sys.stderr.isatty()):
+    if display := None if _silent.get() else _display():
+        shown.cell = display(shown, display_id=True)
+    if shown.cell or _silent.get() or not (sys.stderr and sys.stderr.isatty()):
         yield shown
+        if shown.cell:
+            shown.cell.update({} if passing else shown, raw=passing)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn

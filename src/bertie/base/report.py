@@ -33,7 +33,7 @@ _INK, QUIET, _GRID = "#1f2328", "#5f656d", "#e3e1da"
 # The variables of report.css that stand for the colors in a page: each theme has values of its own.
 _VARIABLES = {_INK: "ink", QUIET: "quiet", _GRID: "line"} | {color: f"series-{i}" for i, color in enumerate(SERIES)}
 
-Mark = Literal["", "gold", "wrong", "right"]
+Mark = Literal["", "gold", "wrong", "right", "found"]
 
 
 class TextSpan(NamedTuple):
@@ -49,7 +49,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) or re.fullmatch(r"(< )?[\d.]+ %|[+−-][\d.,]+( %)?|–", str(value)) is not None
 
 
-def _cell(value: object) -> str:
+def formatted(value: object) -> str:
+    """Return a value as the text of a table cell: floats with four significant digits, thousands with separators."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -59,7 +60,7 @@ def _column(values: Sequence[object]) -> list[str]:
     floats = [value for value in values if isinstance(value, float) and math.isfinite(value)]
     largest = max((abs(value) for value in floats), default=1e4)
     if len(floats) < len(values) or not 1e-3 < largest < 1000:
-        return [_cell(value) for value in values]
+        return [formatted(value) for value in values]
     decimals = 4 - len(f"{largest:.0f}") if largest > 1 else 4
     return [f"{value:.{decimals}f}" for value in floats]
 
@@ -107,8 +108,8 @@ class Page:
             return "<tr>" + "".join(f"<{tag}{css}>{escape(text)}</{tag}>" for css, text in pairs) + "</tr>"
 
         body = "\n".join(line(row, "td") for row in cells)
-        head = f"<thead>{line(header, 'th')}</thead>"
-        self.parts.append(f'<div class="box" tabindex="0"><table>{head}\n<tbody>{body}</tbody></table></div>')
+        head = f"<table class=plain><thead>{line(header, 'th')}</thead>"
+        self.parts.append(f'<div class="box" tabindex="0">{head}\n<tbody>{body}</tbody></table></div>')
 
     def line_chart(
         self,
@@ -233,7 +234,7 @@ class Page:
             name = escape(label)
             name = name if named else f'<span class="numbered"><b>{number}</b><span>{name}</span></span>'
             cells = [
-                _shaded(count / total, "accent" if column == number else "bad", _cell(count) if count else "")
+                _shaded(count / total, "accent" if column == number else "bad", formatted(count) if count else "")
                 for column, count in enumerate(row, 1)
             ]
             rows.append((name, cells))
@@ -280,6 +281,10 @@ class Page:
         self.parts.append(html)
         self.styles.append(style)
         self.scripts.append(script)
+
+    def fragment(self) -> str:
+        """Return the parts, without title and charts, for the output of a cell in a notebook."""
+        return "\n".join([f'<div class="bertie"><style>{_asset("notebook.css")}</style>', *self.parts, "</div>"])
 
     def html(self) -> str:
         """Return the page as HTML."""

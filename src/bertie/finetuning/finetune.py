@@ -13,6 +13,7 @@ import numpy as np
 from bertie.base import config as configuration
 from bertie.base import console, runtime, storage
 from bertie.base.errors import UsageError
+from bertie.base.notebook import NotebookDict, NotebookList
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
@@ -52,7 +53,7 @@ from bertie.tasks.task_json import task_from_json
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
-from bertie.training.run_folder import RunFolder, require_newest_on_rank_0, require_same_settings, run_threads
+from bertie.training.run_folder import REPORT, RunFolder, require_newest_on_rank_0, require_same_settings, run_threads
 from bertie.training.run_report import DEV, TEST, run_page
 
 SCORES = "scores.json"
@@ -102,7 +103,11 @@ class Finetuned:
             UserError: An input is not an example of the task.
             UsageError: An input has the wrong form.
         """
-        return list(self.predict_stream(self.task.reader.values(inputs)))
+        examples = list(self.task.reader.values(inputs))
+        return NotebookList(self.predict_stream(examples), (example.texts for example in examples))
+
+    def _repr_html_(self) -> str:
+        return NotebookDict({DEV: self.scores, TEST: self.test_scores}, self.run and self.run / REPORT)._repr_html_()
 
 
 def finetune(
@@ -214,11 +219,11 @@ def _trained(
     if not ranks.first:
         return None
     failed, path = _has_failed(config, tuned.task, data, scores, done), run.path if run else None
-    parts = (tuned.job.model, tuned.task, checkpoint.tokenizer, config.max_length, scores)
+    parts = (tuned.job.model, tuned.task, checkpoint.tokenizer, config.max_length, NotebookDict(scores))
     result, test = Finetuned(*parts, None, failed, tuned.losses, path, done), data.split.test
     predicted = list(result.predict_stream(test))
     if test:
-        on_test = tuned.task.score(predicted, test)
+        on_test = NotebookDict(tuned.task.score(predicted, test))
         result = replace(result, test_scores=on_test)
         sentences += f" On {len(test):,} test examples: {console.scores(on_test)}."
     if run is not None:
@@ -356,7 +361,7 @@ def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, ru
     load_weights(model, saved)
     delete_checkpoints(run.path)  # if the process was killed just before it did this
     done = read_sweep(run.path) if len(expand_grid(config)) > 1 else None
-    scores = storage.read_json(run.path / SCORES)
-    on_test = storage.read_json(run.path / TEST / SCORES)["scores"] if data.split.test else None
+    scores = NotebookDict(storage.read_json(run.path / SCORES))
+    on_test = NotebookDict(storage.read_json(run.path / TEST / SCORES)["scores"]) if data.split.test else None
     failed = _has_failed(config, task, data, scores, done)
     return Finetuned(model, task, checkpoint.tokenizer, config.max_length, scores, on_test, failed, [], run.path, done)

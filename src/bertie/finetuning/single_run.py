@@ -17,6 +17,7 @@ from bertie.base.errors import DivergedError, UsageError, UserError
 from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.families import family_of
+from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.read import Checkpoint, load_weights
 from bertie.finetuning import gpt
 from bertie.finetuning.data import TaskData
@@ -185,11 +186,12 @@ def initialized_model(
         encoder: The frozen encoder of the checkpoint, if it was built already.
     """
     model, reinit = build_model(config, task, checkpoint.config, encoder), config.training.reinit_layers
+    place = hub_id(checkpoint.folder) or checkpoint.folder
     top = list(model.encoder.layers)[len(model.encoder.layers) - reinit :]
     model.encoder.requires_grad_(not config.frozen)
     if config.from_scratch:
         spell_entries(model.encoder, checkpoint.tokenizer)
-        return model.to(runtime.device()), f"random initial weights, with the size of {checkpoint.folder}"
+        return model.to(runtime.device()), f"random initial weights, with the size of {place}"
     loaded = load_weights(model, checkpoint.without_heads())
     runtime.reseed_torch(config.seed, seeding.WEIGHTS, 1)
     pooled = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and reinit]
@@ -202,7 +204,7 @@ def initialized_model(
     if reinit:
         random += [f"the top {console.plural(reinit, 'layer')}", *["the pooler" for _ in poolers]]
     initialized = f"; randomly initialized: {', '.join(random)}" if random else ""
-    return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}{initialized}"
+    return model.to(runtime.device()), f"starting from {place}{dropped}{initialized}"
 
 
 def _job(

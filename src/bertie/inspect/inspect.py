@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from bertie.base import storage
 from bertie.base.config import Count, Range, check_ranges
 from bertie.base.errors import UsageError
+from bertie.base.notebook import NotebookDict
 from bertie.examples.rows import STDIN
 from bertie.inspect.attention import require_transformer
 from bertie.inspect.heads.heads import inspect_coreference, inspect_heads, inspect_relations
@@ -135,7 +136,8 @@ def inspect_model(
         write_numbers(folder / NUMBERS, about, tables, only_meaning=drawn)
         storage.write_atomic(folder / PAGE, inspection_page(about, parts, sentences))
     summary = [line for part in parts for line in part.summary]
-    return {"out": str(out), "tables": [table.name for table in (*tables, *drawn)], "summary": summary, **facts}
+    result = {"out": str(out), "tables": [table.name for table in (*tables, *drawn)], "summary": summary, **facts}
+    return NotebookDict(result, Path(out) / PAGE)
 
 
 def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[InputFindings]:

@@ -18,6 +18,7 @@ from bertie.base import config as configuration
 from bertie.base import console
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError, UserError
+from bertie.base.notebook import NotebookDict, NotebookList
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.examples.texts import pairs_of
 from bertie.examples.unlabeled import Text, UnlabeledReader
@@ -35,7 +36,7 @@ from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, encode, sequence_vectors, similarities, word_vectors
 from bertie.tasks import Task
 from bertie.tasks.aggregation import Strategy, with_aggregation
-from bertie.tasks.evaluation.folder import evaluation_folder, write
+from bertie.tasks.evaluation.folder import PAGE, evaluation_folder, write
 from bertie.tasks.inference import Share, infer, predictions
 from bertie.tasks.relevance import relevance
 from bertie.tasks.scoring import labeled_examples
@@ -183,20 +184,16 @@ class Predictor:
             UsageError: `text` has no [MASK], or `top_k` is less than 1.
             UserError: The model has no head for masked tokens, or the text is too long.
         """
-        return fill_tokens(self._masked_model(text), text, top_k)
+        return NotebookList(fill_tokens(self._masked_model(text), text, top_k))
 
     def fill_words(self, text: str, how: WordSearch = WordSearch(max_pieces=3)) -> list[list[Filling]]:
-        """Predict words of one or several pieces at every [MASK], while the other masks remain.
-
-        Returns:
-            For every [MASK] its best words. Raises the same errors as `fill_mask`.
-        """
-        return fill_words(self._masked_model(text), text, how, joint=False)
+        """Predict words of one or several pieces at every [MASK], while the other masks remain. Errors are as of `fill_mask`."""
+        return NotebookList(fill_words(self._masked_model(text), text, how, joint=False))
 
     def fill_jointly(self, text: str, how: WordSearch = WordSearch()) -> list[Filling]:
         """Predict all masks of a text together. Return the best fillings; raise the same errors as `fill_mask`."""
         [fillings] = fill_words(self._masked_model(text), text, how, joint=True)
-        return fillings
+        return NotebookList(fillings)
 
     def score_candidates(self, text: str, candidates: Many[str], joint: bool = False) -> list[list[Filling]]:
         """Score given words at every [MASK], or with `joint` all combinations of them for all masks.
@@ -208,7 +205,7 @@ class Predictor:
             UsageError: As `fill_mask`, or a candidate is empty, unknown to the vocabulary, or repeated.
             UserError: As `fill_mask`.
         """
-        return score_candidates(self._masked_model(text), text, candidates, joint)
+        return NotebookList(score_candidates(self._masked_model(text), text, candidates, joint))
 
     def pseudo_log_likelihood(self, texts: Iterable[str], within_word: bool = False) -> np.ndarray:
         """Return the pseudo-log-likelihood of texts (Salazar et al. 2020), or the exact one of a causal model.
@@ -316,7 +313,9 @@ class Predictor:
             UsageError: An input, or the strategy, does not fit the task.
             UserError: The model was not fine-tuned for a task.
         """
-        return list(self.predict_stream(inputs, aggregation_strategy))
+        task = with_aggregation(self._require_task(), aggregation_strategy)
+        examples = list(task.reader.values(inputs))
+        return NotebookList(self._predictions(task, examples), (example.texts for example in examples))
 
     def predict_stream(self, inputs: Inputs, aggregation_strategy: Strategy | None = None) -> Iterator[Any]:
         """Predict as `predict` does, but lazily: memory does not grow with the number of inputs."""
@@ -370,12 +369,12 @@ class Predictor:
                 for prediction in self._predictions(task, examples):
                     predicted.append(prediction)
                     bar.advance(1)
-            scores = task.score(predicted, examples)
+            scores = NotebookDict(task.score(predicted, examples))
             result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
             if folder is None:
-                return result
+                return NotebookDict(result)
             write(folder, title, task, predicted, examples, {"of": title, **result})
-        return {**result, "out": str(out)}
+        return NotebookDict({**result, "out": str(out)}, Path(str(out)) / PAGE)
 
     def _predictions(self, task: Task, examples: Iterable[Any]) -> Iterator[Any]:
         return predictions(self.model, task, self.tokenizer, self.max_length, examples, self.share)

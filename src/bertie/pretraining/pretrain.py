@@ -18,6 +18,7 @@ from bertie.base import config as configuration
 from bertie.base import console, runtime
 from bertie.base.contracts import MicroBatch
 from bertie.base.errors import UserError
+from bertie.base.notebook import NotebookDict
 from bertie.batches.sections import require_sections
 from bertie.checkpoints.find import list_checkpoints, weights_fingerprint
 from bertie.checkpoints.folder import MANIFEST
@@ -51,6 +52,7 @@ from bertie.training.length import Length
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import (
+    REPORT,
     RunFolder,
     require_newest_on_rank_0,
     require_same_settings,
@@ -92,7 +94,7 @@ def pretrain(
         UserError: If files are damaged, memory or disk space is exhausted, or the training diverges.
         KeyboardInterrupt: After SIGINT or SIGTERM, as soon as a checkpoint is saved.
     """
-    return pretrain_since(StartUp(), config, data, out, threads, cache)
+    return NotebookDict(pretrain_since(StartUp(), config, data, out, threads, cache), Path(out) / REPORT)
 
 
 def pretrain_since(

@@ -14,6 +14,7 @@ from typing import Any, cast
 from bertie.base import config as configuration
 from bertie.base import console
 from bertie.base.errors import UserError, shorten
+from bertie.base.notebook import NotebookDict
 from bertie.examples.first_examples import MAX_KINDS, FirstExamples
 from bertie.examples.left_out import LeftOutError, valid_examples
 from bertie.examples.odd_texts import OddTexts
@@ -148,7 +149,7 @@ def inspect_data(
     if not seen.examples and not seen.skipped:
         raise UserError(f"{where}: no examples in it")
     seen.odd.warn(where)
-    return _result(seen, columns, _unknown(task, seen, where), tokenizer is not None) | _fitted(task, seen, where)
+    return NotebookDict(_result(seen, columns, _unknown(task, seen, where)) | _fitted(task, seen, where))
 
 
 def kinds_that_read(path: Path) -> list[str]:
@@ -196,7 +197,7 @@ def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
     return {"fitted": {name: getattr(fitted, name) for name in names}}
 
 
-def _result(seen: _Seen, columns: dict[str, str], unknown: list[str], tokens: bool) -> dict[str, Any]:
+def _result(seen: _Seen, columns: dict[str, str], unknown: list[str]) -> dict[str, Any]:
     reasons = [{"reason": kind, "rows": rows, "first": first} for kind, (rows, first) in seen.reasons.items()]
     return {
         "examples": seen.examples,
@@ -206,7 +207,7 @@ def _result(seen: _Seen, columns: dict[str, str], unknown: list[str], tokens: bo
         "unlabeled": seen.unlabeled,
         "unknown": unknown,
         **({"words": seen.words.summary()} if seen.examples else {}),
-        **({"tokens": seen.tokens.summary()} if tokens and seen.examples else {}),
+        **({"tokens": seen.tokens.summary()} if seen.tokens.counts else {}),
         "first": seen.first,
         "skipped": seen.skipped,
         "reasons": sorted(reasons, key=lambda reason: -reason["rows"]),

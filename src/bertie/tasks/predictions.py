@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+
+from bertie.base.console import percent
+from bertie.base.report import TextSpan
+from bertie.tasks.evaluation.passages import marked
 
 ONLY = "LABEL_0"
 """The name of the only output of a head in transformers."""
@@ -48,6 +52,10 @@ class ChoicePrediction:
     choice: int
     probabilities: list[float]
 
+    def marked(self, texts: tuple[str, ...]) -> list[list[TextSpan]]:
+        """Return the context, with a note on the ending."""
+        return [[TextSpan(texts[0], "", f"ending {self.choice}, {percent(self.probabilities[self.choice])}")]]
+
 
 @dataclass(frozen=True)
 class Entity:
@@ -75,6 +83,12 @@ class TagPrediction:
     tags: list[str]
     probabilities: list[float]
     entities: list[Entity] | None = None
+
+    def marked(self, texts: tuple[str, ...]) -> list[list[TextSpan]]:
+        """Return the text with its entities marked, or every word with its tag."""
+        if self.entities is None:
+            return [[TextSpan(f" {word}", "", tag) for word, tag in zip(self.tokens, self.tags, strict=True)]]
+        return [marked(texts[0], "found", [(entity.start, entity.end, entity.label) for entity in self.entities])]
 
 
 @dataclass(frozen=True)
@@ -109,13 +123,18 @@ class SpanPrediction:
     null_score: float
     guesses: list[SpanCandidate]
 
+    def marked(self, texts: tuple[str, ...]) -> list[list[TextSpan]]:
+        """Return the question, and the context with the answer marked."""
+        note = "no answer, " * (not self.answer) + percent(self.probability)
+        return [[TextSpan(texts[0])], marked(texts[1], "found" if self.answer else "", [(self.start, self.end, note)])]
+
 
 @dataclass(frozen=True)
 class SimilarityPrediction:
     """The cosine similarity of two texts, and their vectors, float32 [D] each."""
 
     similarity: float
-    vectors: tuple[np.ndarray, np.ndarray]
+    vectors: tuple[np.ndarray, np.ndarray] = field(repr=False)
 
 
 def prediction_to_json(prediction: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from bertie.model.heads.text_pooling import TaskPooling
 from bertie.tasks import classes, text_options
 from bertie.tasks.encoding import by_example, pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, member_table
-from bertie.tasks.evaluation.passages import shortened
+from bertie.tasks.evaluation.passages import marked, shortened
 from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_names
@@ -287,10 +287,6 @@ class Relate(TaskDefaults):
 
 def _marked(example: RelationExample) -> list[TextSpan]:
     """Return the text, shortened, with its spans marked."""
-    parts, at = [], 0
-    spans = sorted([(example.first, "e1", example.first_type), (example.second, "e2", example.second_type)])
-    for (start, end), name, kind in spans:
-        parts.append(TextSpan(example.text[at:start]))
-        parts.append(TextSpan(example.text[start:end], "gold", f"{name} {kind}" if kind else name))
-        at = end
-    return shortened([*parts, TextSpan(example.text[at:])])
+    named = (example.first, "e1", example.first_type), (example.second, "e2", example.second_type)
+    spans = sorted((*span, f"{name} {kind or ''}".rstrip()) for span, name, kind in named)
+    return shortened(marked(example.text, "gold", spans))

@@ -39,7 +39,7 @@ from bertie.tasks.encoding import by_example
 from bertie.tasks.entities import entities, entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings, member_table
-from bertie.tasks.evaluation.passages import Passage, shortened
+from bertie.tasks.evaluation.passages import Passage, marked, shortened
 from bertie.tasks.example_sums import ExampleSums, tag_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.prediction_files import answer_of, read_predictions
@@ -381,14 +381,7 @@ def _entities(gold: list[list[str]], predicted: list[list[str]], form: TagForm) 
 
 def _marked(example: TaggedSentence, prediction: TagPrediction) -> list[TextSpan]:
     """Return the sentence, shortened, with each wrong word marked and followed by its gold and its predicted tag."""
-    parts = [TextSpan("")]
-    columns = (example.words, example.tags or (), prediction.tags, prediction.probabilities)
     text, places = example.characters()
-    ends = [start for start, _ in places[1:]] + [len(text)]
-    for word, gold, tag, p, (_, last), end in zip(*columns, places, ends, strict=True):
-        if gold != tag:
-            parts.append(TextSpan(word, "wrong", f"{gold} → {tag}, {percent(p)}"))
-            parts.append(TextSpan(text[last:end]))
-        else:
-            parts[-1] = TextSpan(f"{parts[-1].text}{word}{text[last:end]}")
-    return shortened(parts)
+    words = zip(places, example.tags or (), prediction.tags, prediction.probabilities, strict=True)
+    wrong = [(*place, f"{gold} → {tag}, {percent(p)}") for place, gold, tag, p in words if gold != tag]
+    return shortened(marked(text, "wrong", wrong))

@@ -31,7 +31,7 @@ CHANGEABLE_ON_RESUME = (
     *("training.trackers", "training.micro_batch", "card.license", "card.language", "card.datasets"),
     *("task.usual_separator", "task.usual_end", "task.usual_comments", "task.counts_from_0"),  # only in earlier runs
 )
-ENVIRONMENT = "environment.json"
+ENVIRONMENT, REPORT = "environment.json", "report.html"
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
     "data": "was made from other data or another model: give the same ones",
     "teacher": "began with other weights of objectives.distil.teacher: restore them",

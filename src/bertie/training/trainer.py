@@ -38,7 +38,7 @@ from bertie.training.job import TrainingJob
 from bertie.training.length import Length
 from bertie.training.loop import StepResult, train_steps
 from bertie.training.records import batch_arrays, loss_metrics, progress_detail, run_progress, train_record
-from bertie.training.run_folder import RunFolder
+from bertie.training.run_folder import REPORT, RunFolder
 from bertie.training.trackers import Trackers
 from bertie.training.watchdog import Watchdog, watchdog
 
@@ -97,7 +97,7 @@ def finish(job: TrainingJob, run: RunFolder, page: str, about: About) -> None:
         page: The report as HTML.
         about: What the model card says.
     """
-    storage.write_atomic(run.path / "report.html", page)
+    storage.write_atomic(run.path / REPORT, page)
     write_model(run.path, job.model, job.tokenizer, job.task, about)
     write_manifest(run.path)
 

@@ -6,7 +6,9 @@ import sys
 import threading
 import time
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from bertie.base import console
 
@@ -84,3 +86,26 @@ def test_status_shows_the_detail_while_nothing_advances(capsys: pytest.CaptureFi
 )
 def test_durations_have_a_unit_that_suits_them(seconds: float, shown: str) -> None:
     assert console.duration(seconds) == shown
+
+
+def test_a_notebook_has_one_bar_for_each_work_and_warnings_alone_are_on_stderr() -> None:
+    code = """
+from bertie.base import console
+for passing in (True, False):
+    with console.progress("read", 4, "rows", passing=passing) as bar:
+        for _ in range(4):
+            bar.advance()
+            bar.printed = 0
+console.info("a line")
+console.warn("a warning")
+with console.silenced(), console.progress("read", 4, "rows"):
+    console.info("nothing")
+"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    NotebookClient(notebook, kernel_name="python3").execute()
+    passing, bar, line, warning = notebook.cells[0].outputs
+    assert passing.data == {}
+    assert bar.data["text/plain"].startswith("read: 4 of 4 rows")
+    assert bar.data["text/html"].startswith('<progress max="1" value="1.000"></progress> read: 4 of 4 rows')
+    assert (line.name, line.text) == ("stdout", "a line\n")
+    assert (warning.name, warning.text) == ("stderr", "warning: a warning\n")

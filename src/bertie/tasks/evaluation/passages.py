@@ -48,6 +48,15 @@ def _drop_partial_word(text: str) -> str:
     return (words if blank and len(partial) < 20 else text).rstrip()
 
 
+def marked(text: str, mark: Mark, spans: list[tuple[int, int, str]]) -> list[TextSpan]:
+    """Return a text with marked spans, from left to right: start, end (exclusive) and note of each."""
+    parts, at = [], 0
+    for start, end, note in spans:
+        parts += [TextSpan(text[at:start]), TextSpan(text[start:end], mark, note)]
+        at = end
+    return [*parts, TextSpan(text[at:])]
+
+
 def mark(gold: bool, predicted: bool) -> Mark:
     """Return the mark of a part that is gold, predicted, both or neither."""
     if gold:
