@@ -105,13 +105,13 @@ def test_flags_of_the_task(
 
 EXAMPLES: list[tuple[str, str, str, int, str]] = [
     ("--train", "train.jsonl", "", 1, "train.jsonl: no examples in it"),
-    ("--train", "train.jsonl", '{"text": "a"}', 1, "train.jsonl:1: no label"),
+    ("--train", "train.jsonl", '{"text": "a"}', 2, "train.jsonl: no label column; its columns are: text."),
     ("--train", "train.jsonl", '{"text": "a", "label": "x"}', 1, "every example has the label 'x'"),
     ("--train", "train.jsonl", '{"words": "a", "label": "x"}', 2, "cannot tell which column is the text"),
     ("--train", "train.tsv", "text\tlabel\na\tx\tz\n", 1, "train.tsv:2: 3 columns"),
     ("--train", "train.xml", "text", 2, "files of these formats"),
     ("--dev", "dev.jsonl", '{"text": "a", "label": "z"}', 1, "dev.jsonl:1: the label 'z' is none of the classes"),
-    ("--dev", "dev.jsonl", '{"text": "a"}', 1, "dev.jsonl:1: no label"),
+    ("--dev", "dev.jsonl", '{"text": "a"}', 2, "dev.jsonl: no label column; its columns are: text."),
 ]
 
 

@@ -91,15 +91,9 @@ def collected() -> Iterator[list[str]]:
         yield warnings
 
 
+@lru_cache(maxsize=64)
 def info_once(text: str, warning: bool = False) -> None:
     """Print a line as `info` does, unless it was printed before."""
-    if not _silent.get():
-        once(text, warning)
-
-
-@lru_cache(maxsize=64)
-def once(text: str, warning: bool) -> None:
-    """Print a line as `info` does, unless the cache has it."""
     info(text, warning)
 
 

@@ -159,14 +159,9 @@ def did_you_mean(word: str, choices: Iterable[object]) -> str:
 
 
 def nearest_path(path: Path, remedy: str = "") -> str:
-    """Return the end of a message about a missing file: the most similar name beside it, or else a remedy."""
-    near = nearest(path.name, (other.name for other in path.parent.glob("*")))
+    """Return the end of a message: of a missing file the most similar name beside it, or else a remedy."""
+    near = "" if path.exists() else nearest(path.name, (other.name for other in path.parent.glob("*")))
     return f": did you mean {path.parent / near}?" if near else remedy and f": {remedy}"
-
-
-def no_such_file(path: Path) -> UsageError:
-    """Return the error for a missing file."""
-    return UsageError(f"no such file: {path}{nearest_path(path)}")
 
 
 SHOWN = 3

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bertie.base.errors import UserError, no_such_file
+from bertie.base.errors import UsageError, UserError, nearest_path
 
 LARGEST = 128 << 20
 """Bytes of a file that describes a model; the largest, tokenizer.json of 260,000 entries, have 34 million."""
@@ -108,7 +108,7 @@ def read_bytes(path: Path, largest: int | None = LARGEST) -> bytes:
         require_size(path, largest)
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise no_such_file(path) from error
+        raise UsageError(f"no such file: {path}{nearest_path(path)}") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     require_no_pointer(path, content)

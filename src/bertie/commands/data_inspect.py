@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertie.base import config, console
-from bertie.base.errors import UsageError, UserError, did_you_mean, join_names, no_such_file
+from bertie.base.errors import UsageError, UserError, did_you_mean
 from bertie.checkpoints.read import read_checkpoint
 from bertie.commands import score
 from bertie.commands.flags import JsonResult, Positional
-from bertie.examples.rows import Row, read_rows
 from bertie.tasks import AnyTask
 from bertie.tasks.inspect_data import inspect_data, kinds_that_read, lines_of
 
@@ -35,22 +33,13 @@ def defaults(kind: str) -> dict[str, Any]:
     if kind in config.kinds(AnyTask):
         return score.defaults(kind)
     if Path(kind).exists():
-        fitting = " or ".join(kinds_that_read(Path(kind)))
-        flags = "" if fitting else " --task.text COLUMN --task.label COLUMN"
-        problem = f"its columns{_columns(Path(kind))} fit {fitting or 'no task without flags'}"
-        raise UsageError(f"missing task before {kind}: {problem}", f"Use bertie data inspect TASK {kind}{flags}")
-    if Path(kind).suffix:
-        raise no_such_file(Path(kind))
-    guess = did_you_mean(kind, config.kinds(AnyTask)) or f"; tasks: {', '.join(config.kinds(AnyTask))}"
+        fitting = kinds_that_read(Path(kind))
+        problem = f"its columns fit {' or '.join(fitting) or 'no task without flags'}"
+        use = "TASK" if fitting else "classify"  # whose message lists the columns
+        raise UsageError(f"missing task before {kind}: {problem}", f"Use bertie data inspect {use} {kind}")
+    kinds = config.kinds(AnyTask)
+    guess = did_you_mean(kind, (*kinds, *Path(kind).parent.glob("*"))) or f"; tasks: {', '.join(kinds)}"
     raise UsageError(f"unknown task or file {kind!r}{guess}")
-
-
-def _columns(path: Path) -> str:
-    """Return the names of a file's columns, for the end of a message."""
-    with console.silenced(), suppress(UserError):
-        rows = (row for row in read_rows(path) if isinstance(row, Row))
-        return f" ({join_names(next(rows, Row({}, '', '')).values)})"
-    return ""
 
 
 def run(args: Args) -> JsonResult:

@@ -16,7 +16,8 @@ from bertie.finetuning.recipe import FinetuneConfig
 HIDDEN = {
     "FinetuneConfig.metric",
     *(f"Classify.{name}" for name in ("text", "text_pair", "label", "labels", "no_label", "paired")),
-    *(f"Regress.{name}" for name in ("text", "text_pair", "label", "no_label", "paired")),
+    *(f"Regress.{name}" for name in ("text", "text_pair", "label", "labels", "no_label", "paired")),
+    *("Classify.class_weights", "Classify.join_labels"),
 }
 
 

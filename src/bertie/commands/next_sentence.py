@@ -8,7 +8,6 @@ from bertie.base import console
 from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.load import load
 from bertie.predict.sentence_pairs import pair_objective
-from bertie.tasks.predictions import rounded
 
 MEANINGS = {
     "next sentence": "probability that B follows A, and is not from another document",
@@ -34,4 +33,4 @@ def run(args: Args) -> JsonResult:
     [probability] = predictor.next_sentence([(args.a, args.b)]).tolist()
     objective = pair_objective(predictor.folder)
     console.result(f"{probability:.4f}  {MEANINGS[objective]}")
-    return {"objective": objective, "probability": rounded(probability)}
+    return {"objective": objective, "probability": probability}

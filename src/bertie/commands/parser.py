@@ -97,9 +97,7 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
             words, free = (free, []) if argument.several else (free[:1], free[1:])
             values[argument.path] = _converted(argument, words)
     if free:
-        lacks = [
-            each.label for each in known if each.default is REQUIRED and not each.positional and each.path not in values
-        ]
+        lacks = [a.label for a in known if a.default is REQUIRED and not a.positional and a.path not in values]
         raise UsageError(f"unexpected {free[0]!r}" + f": missing {', '.join(lacks)}" * bool(lacks))
     return values
 

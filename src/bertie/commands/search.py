@@ -12,7 +12,6 @@ from bertie.examples.unlabeled import UnlabeledReader
 from bertie.predict.embed import TextUnit
 from bertie.predict.load import load
 from bertie.predict.search import search
-from bertie.tasks.predictions import rounded
 from bertie.tokenizers.special_tokens import printable
 
 
@@ -45,4 +44,4 @@ def run(args: Args) -> JsonResult:
     nearest = search(predictor, args.file, args.query, args.top_k, args.unit, source=args.source, vectors=args.vectors)
     for hit in nearest:
         console.result(f"{hit.score:.4f}  {printable(hit.text)}")
-    return {"query": args.query, "found": rounded([asdict(hit) for hit in nearest])}
+    return {"query": args.query, "found": [asdict(hit) for hit in nearest]}

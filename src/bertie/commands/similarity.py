@@ -51,9 +51,7 @@ def run(args: Args) -> JsonResult:
         require_stdout("similarities")
         pairs = Reader(LabeledTexts(args.text, args.text_pair, paired=True)).stream(args.input)
         similarities = pair_similarities(predictor, pairs, unit)
-        return print_lines(
-            similarities, lambda value: {"similarity": rounded(value)}, args.input, "pairs", "similarity"
-        )
+        return print_lines(similarities, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
     rows = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name).tolist()
     digits = len(str(len(args.texts)))
     console.result(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))

@@ -69,14 +69,12 @@ def decide_accents(
     if accents.share >= KEEP_FROM:
         console.info(
             f"{percent(accents.share)} of the words have accents, so the vocabulary keeps them; without, "
-            f"{percent(accents.merged)} of the words would become equal to another word (to strip them as BERT does: "
-            "--keep-accents strip)"
+            f"{percent(accents.merged)} of the words would become equal to another word (to strip them: --keep-accents strip)"
         )
         return table, replace(normalization, strip_accents=False), measured
     if accents.share:
         console.info(
-            f"stripped accents, as BERT does: {percent(accents.share)} of the words have some (to keep them: "
-            "--keep-accents keep)"
+            f"stripped accents, as BERT does: {percent(accents.share)} of the words have some (keep them: --keep-accents keep)"
         )
     return replace(table, counts=normalize_words(table.counts, normalization)), normalization, measured
 

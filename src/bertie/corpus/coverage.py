@@ -13,10 +13,6 @@ from bertie.tokenizers.library_backend import BLANK
 from bertie.tokenizers.tokenizer import Tokenizer
 
 MOST_UNKNOWN = 0.03  # with BERT's vocabularies, texts of their languages have up to 2 % (dev/decisions/003)
-REMEDY = (
-    "a word that the vocabulary cannot spell is [UNK]: use one that was trained on such text (if it has no spaces: with "
-    "--max-word-length, or with --algorithm bpe, which has no [UNK])"
-)
 BATCH_WORDS = 100_000  # words to encode at a time
 
 
@@ -57,7 +53,10 @@ class UnknownShare:
         much = max(self.words, self.characters or 0.0) >= MOST_UNKNOWN
         if much:
             console.warn(f"{place}: {self}")
-            console.info_once(REMEDY)
+            console.info_once(
+                "a word that the vocabulary cannot spell is [UNK]: use one that was trained on such text (if it has no spaces: "
+                "with --max-word-length, or with --algorithm bpe, which has no [UNK])"
+            )
         return much
 
 

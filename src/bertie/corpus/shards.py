@@ -129,9 +129,8 @@ def open_shards(data: str | Path, cache: ShardCache = ShardCache()) -> Shards:
         cache.require_unused(data)
         folder, place, cached = Path(data), str(data), None
         if not (folder / MANIFEST).is_file():
-            remedy = "create them with `bertie prepare`"
-            near = f": {remedy}" if folder.exists() else nearest_path(folder, remedy)
-            raise UsageError(f"{folder} holds no token shards (no {MANIFEST}){near}")
+            remedy = nearest_path(folder, "create them with `bertie prepare`")
+            raise UsageError(f"{folder} holds no token shards (no {MANIFEST}){remedy}")
         manifest, fingerprint = storage.read_json(folder / MANIFEST, None), storage.sha256(folder / MANIFEST)
     where = f"{place}/{MANIFEST}"
     if (version := manifest.get("format")) != FORMAT:

@@ -3,8 +3,7 @@
 - reader.py: the reader of all tasks, and the contract of a kind of examples. Begin there.
 - rows.py: rows as dicts by column, and checks of their values; in_memory.py: frames, datasets and other values in Python;
   cells.py: lists and dicts that are written as text; left_out.py: rows that their annotator left out, or that are skipped
-- first_examples.py: examples that stand for all others with their label; odd_texts.py: empty texts, and equal ones with
-  different labels
+- odd_texts.py: empty texts, and equal ones with different labels
 - labels.py: labels that mean that the label is unknown, and labels that are written in several ways
 - texts.py, label_sets.py, choices.py, squad.py, relations.py, sentences.py: the kinds of examples
 - marked_texts.py: two spans of a text; open_nre.py, semeval.py: forms of relations

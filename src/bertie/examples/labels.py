@@ -18,6 +18,7 @@ from bertie.examples.rows import parse_finite, parse_label_number
 
 MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"))
 """Labels that may mean that the label is unknown, in lower case. An empty cell and NaN always do."""
+MAX_KINDS = 10_000  # different labels that are counted
 _NLI = {"entailment", "neutral", "contradiction"}
 _WITHOUT_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe0f\ufeff]")
 _WHOLE = re.compile(r"-?\d+(\.0)?")
@@ -127,7 +128,7 @@ def spelled(rules: LabelRules | None, examples: list[Any], where: str) -> list[A
     if rules is None or not (names := rules.spellings(labels)):
         return examples
     shown = first_few((f"{label} as {name}" for label, name in sorted(names.items())), len(names), ", ")
-    console.info_once(f"{where}: bertie reads the labels {shown}")
+    console.info(f"{where}: bertie reads the labels {shown}")
     return [each if isinstance(each, UserError) else each.named(names) for each in examples]
 
 
@@ -165,9 +166,25 @@ def labeled(rules: LabelRules | None, examples: list[Any], where: str, training:
     return kept
 
 
-def known(rules: LabelRules | None, examples: list[Any], where: str, training: bool = False) -> list[Any]:
-    """Return the examples whose label is known, with its name. Arguments and errors as of `labeled`."""
-    return labeled(rules, spelled(rules, examples, where), where, training)
+class FirstExamples:
+    """The first two examples with each label. The memory does not grow with their number.
+
+    `fit` of most tasks refuses these if it refuses all examples: it reads the labels, whether each occurs once, and whether
+    there are pairs.
+    """
+
+    def __init__(self) -> None:
+        self.examples: list[Any] = []
+        self.kinds: Counter[Any] = Counter()
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def add(self, example: Any) -> None:
+        kind = (example.gold, len(example.texts))
+        if kind in self.kinds or len(self.kinds) < MAX_KINDS:
+            self.kinds[kind] += 1
+            self.examples += [example] * (self.kinds[kind] <= 2)
 
 
 def among(labels: Collection[str], stated: Collection[str]) -> set[str]:

@@ -7,13 +7,12 @@ with "was_cancelled".
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from bertie.base import console
-from bertie.base.errors import UserError, first_few
+from bertie.base.errors import UserError
 from bertie.examples.rows import Row
 
 T = TypeVar("T")
@@ -79,9 +78,6 @@ def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool =
     if marks:
         console.info(f"{where}: the annotator left out {rows}")
     if bad:
-        kinds = {re.sub(r"\d", "", str(error)): str(error) for error in reversed(bad)}  # most differ in the line only
-        shown = first_few(reversed(kinds.values()), len(kinds))
-        console.warn(
-            f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them), such as {shown}"
-        )
+        skipped = f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them)"
+        console.warn(f"{skipped}, first {bad[0]}")
     return good

@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import fields
-from functools import cache
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import Any
 
 from bertie.base import console
-from bertie.base.errors import SHOWN, first_few
+from bertie.base.errors import first_few
 
 MOST = 200_000  # different texts that are compared with each other
-_NOT_READ = {"id", "source", "lines", "label", "labels", "numbers", "tags", "answers"}
+_NOT_READ = {"id", "source", "lines", "label", "labels", "numbers", "tags", "answers"}  # fields of examples
 
 
 class OddTexts:
-    """Counts the odd texts among examples, in fixed memory."""
+    """The odd texts among examples. The memory does not grow with the number of the others."""
 
     def __init__(self, examples: Iterable[Any] = ()):
-        self.examples = self.empty = 0
-        self.first_empty: list[str] = []
+        self.empty: list[str] = []
         self.first: dict[int, tuple[frozenset[str], str]] = {}
         """The labels and the place of each text, by its hash."""
-        self.contradictions: dict[int, tuple[str, str]] = {}
+        self.contradictions: dict[int, str] = {}
         for example in examples:
             self.add(example)
 
     def add(self, example: Any) -> None:
-        self.examples += 1
         if not any(map(str.strip, example.texts)):
-            self.empty += 1
-            self.first_empty += [example.source] * (self.empty <= SHOWN)
+            self.empty.append(example.source)
         elif example.gold is not None:
-            text, gold = hash(_read_fields(type(example))(example)), frozenset(example.gold)
+            text = hash(tuple(value for name, value in vars(example).items() if name not in _NOT_READ))
             if text in self.first or len(self.first) < MOST:
-                first, source = self.first.setdefault(text, (gold, example.source))
-                if first != gold:
-                    self.contradictions.setdefault(text, (source, example.source))
+                gold, source = self.first.setdefault(text, (frozenset(example.gold), example.source))
+                if gold != frozenset(example.gold):
+                    self.contradictions.setdefault(text, f"{source} and {example.source}")
 
     def warn(self, where: str) -> None:
         """Print a warning for each kind of them. where: the file, for messages."""
         if self.empty:
-            empty = f"{self.empty:,} of {self.examples:,} examples have no text"
-            console.warn(f"{where}: {empty}: {first_few(self.first_empty, self.empty, ', ')}")
+            places = first_few(self.empty, len(self.empty), ", ")
+            console.warn(f"{where}: {console.plural(len(self.empty), 'example')} without text: {places}")
         if self.contradictions:
-            texts, places = console.plural(len(self.contradictions), "text"), next(iter(self.contradictions.values()))
-            console.warn(f"{where}: {texts} with different labels, first {' and '.join(places)}: correct the labels")
-
-
-@cache
-def _read_fields(kind: type) -> Callable[[Any], Any]:
-    """Return what gets the part of an example that a model reads."""
-    return attrgetter(*(field.name for field in fields(kind) if field.name not in _NOT_READ))
+            texts, first = console.plural(len(self.contradictions), "text"), next(iter(self.contradictions.values()))
+            console.warn(f"{where}: {texts} with different labels, first {first}: correct the labels")

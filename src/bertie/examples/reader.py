@@ -18,7 +18,6 @@ All labels together tell which of them mean that the label is unknown, and which
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -190,8 +189,8 @@ class Reader:
             with suppress(UserError):
                 if isinstance(row, Row):
                     uses = {use: name for use, name in self.kind.columns(row, labeled=False).uses.items() if name}
-                    used = {*uses.values(), *re.split(r", | \(from", ", ".join(uses.values()))}
-                    others = ", ".join(name for name in row.values if name and name not in used)
+                    used = ["", *uses.values(), *", ".join(uses.values()).replace(" (from", ", ").split(", ")]
+                    others = ", ".join(name for name in row.values if name not in used)
                     return uses | {"others": others} if others else uses
         return {}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from bertie.base import console, storage
-from bertie.base.errors import UsageError, UserError, join_names, nearest, no_such_file, shorten
+from bertie.base.errors import UsageError, UserError, join_names, nearest, nearest_path, shorten
 from bertie.base.untrusted import parse_json
 from bertie.examples.in_memory import parquet_names, plain, with_names
 from bertie.files.encodings import UTF8
@@ -24,7 +24,6 @@ from bertie.files.sources import KNOWN, SUFFIXES, Format, Source, split_suffix
 
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # the name of stdin on the command line, and its file
-_LONGEST_NAME = 4  # words; a longer name may be a text
 PROBED_ROWS = 100  # rows or lines at the start of a file that decide about its columns
 MAX_LABEL, _MAX_LABEL = 1e15, "1e15"  # its square, and the sum of many, are finite in float32
 _NOT_UTF8 = undecodable("utf-8", None).reason
@@ -54,7 +53,7 @@ class Header(tuple[str, ...]):
     def unclear(self, problem: str, *flags: str) -> UsageError:
         """Return the error for columns that are only clear with flags, named without --task."""
         choice = " and ".join(f"--task.{flag}" for flag in flags)
-        is_row = any(len(name.split()) > _LONGEST_NAME or parse_finite(name) is not None for name in self)
+        is_row = any(len(name.split()) > 4 or parse_finite(name) is not None for name in self)
         header = "; if these are cells of a row, add a first line with names, such as text,label" * is_row
         return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {choice}{header}")
 
@@ -99,7 +98,8 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
                 console.info_once(f"{path} is one JSON list of rows, not a row per line")
             return read_json_rows(path, 'a list of objects, as in [{"text": …}]')
         if not path.name.lower().endswith(SUFFIXES):
-            raise UsageError(f"{path}: examples are read from files of these formats: .json, {KNOWN}")
+            excel = "In Excel, save it as CSV UTF-8" if format.startswith("xls") else ""
+            raise UsageError(f"{path}: examples are read from files of these formats: .json, {KNOWN}", excel)
     return _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
 
 
@@ -195,7 +195,7 @@ def require_file(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder: give a file")
     if not path.exists():
-        raise no_such_file(path)
+        raise UsageError(f"no such file: {path}{nearest_path(path)}")
     if not path.is_file():
         raise UsageError(
             f"{path} is not a regular file: give one (rows can be piped: --input -.jsonl, or texts, one per line: --input -)"

@@ -188,7 +188,7 @@ def _csv_problem(error: csv.Error, start: int, last: int) -> tuple[int, BadRecor
         detail = "a \\r (carriage return) stands outside quotes: quote the cell, or make all lines end in \\n"
         return last, BadRecord("not CSV", f"not valid CSV: {detail}", count, unsynchronized=True)
     hint = "; is a quote left open?" if "limit" in str(error) or "unexpected end" in str(error) else ""
-    following = f" (the {count - 1:,} lines after it are lost, too)" if count > 1 else ""
+    following = f" (lost with {console.plural(count - 1, 'line')} after it)" if count > 1 else ""
     return start, BadRecord("not CSV", f"not valid CSV: {error}{hint}{following}", count, unsynchronized=True)
 
 
@@ -221,8 +221,7 @@ def _parse_table(
                 continue
         if len(cells) != len(header):
             detail = f"{console.plural(len(cells), 'column')}, but the first line has {len(header)}"
-            if unchecked and len(cells) > len(header):
-                detail += ": put a cell that contains the separator in double quotes"
+            detail += ": put cells with the separator in double quotes" * (bool(unchecked) and len(cells) > len(header))
             count = 1 + sum(cell.count("\n") for cell in cells)  # an open quote takes the lines after it for one row
             yield number, BadRecord("columns that do not match the first line", detail, count)
             continue

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from bertie.base import console, storage, untrusted
-from bertie.base.errors import MachineError, UsageError, UserError, no_such_file
+from bertie.base.errors import MachineError, UsageError, UserError, nearest_path
 from bertie.files.compression import COMPRESSIONS, decompress
 from bertie.files.store import in_words, is_url
 
@@ -134,7 +134,7 @@ def _find(text: str) -> list[Source]:
 
 def _local(path: Path, name: str) -> Source:
     if not path.is_file():
-        raise UsageError(f"{path} is not a file") if path.exists() else no_such_file(path)
+        raise UsageError(f"{path} is not a file" if path.exists() else f"no such file: {path}{nearest_path(path)}")
     if not _is_known(path.name):
         raise UsageError(f"{path}: cannot tell the format from the name: use one of {KNOWN}")
     if not storage.is_unicode(str(path)):

@@ -25,6 +25,7 @@ from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import cosines, similarities
 from bertie.tasks.inference import SEQUENCES_AT_ONCE, require_finite
+from bertie.tasks.predictions import rounded
 from bertie.tokenizers.valid_texts import require_texts
 
 SAME = 0.999  # cosine of a text's vector in a file with the one that is computed now; float16 changes it by less
@@ -92,7 +93,7 @@ def search(
                 _, block = unit.block(predictor, rows)
             else:
                 block = _read(predictor, unit, rows, stored, first, str(vectors))
-            scores = similarities(predictor.text_embedding.similarity, target, block)[0].tolist()
+            scores = rounded(similarities(predictor.text_embedding.similarity, target, block)[0].tolist())
             for number, (row, score) in enumerate(zip(rows, scores, strict=True), first):
                 if not isinstance(row, UserError) and not isnan(score):  # a text without tokens has no vector
                     add = heapq.heappush if len(best) < top_k else heapq.heappushpop
@@ -123,7 +124,7 @@ def pair_similarities(
         texts = [pair.text for pair in readable] + [pair.text_pair or "" for pair in readable]
         vectors = zip(*np.split(model.embed(texts, unit.pooling, unit.layers, unit.prompt_name), 2), strict=True)
         compare = partial(similarities, model.text_embedding.similarity)
-        scores = iter([float(compare(first[None], second[None])[0, 0]) for first, second in vectors])
+        scores = iter(rounded([float(compare(first[None], second[None])[0, 0]) for first, second in vectors]))
         yield from (pair if isinstance(pair, UserError) else next(scores) for pair in part)
 
 

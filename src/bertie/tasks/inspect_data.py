@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +15,8 @@ from bertie.base import config as configuration
 from bertie.base import console
 from bertie.base.errors import UserError, shorten
 from bertie.base.notebook import NotebookDict
-from bertie.examples.first_examples import MAX_KINDS, FirstExamples
-from bertie.examples.left_out import LeftOutError, valid_examples
+from bertie.examples.labels import MAX_KINDS, FirstExamples
+from bertie.examples.left_out import valid_examples
 from bertie.examples.odd_texts import OddTexts
 from bertie.examples.rows import parse_finite
 from bertie.tasks import AnyTask
@@ -75,9 +75,6 @@ class _Seen:
     words: Lengths = field(default_factory=Lengths)
     tokens: Lengths = field(default_factory=Lengths)
     first: list[dict[str, Any]] = field(default_factory=list)
-    bad: list[UserError] = field(default_factory=list)
-    """The error of the first bad row."""
-    left_out: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, list[Any]] = field(default_factory=dict)
 
     def add(self, example: Any) -> None:
@@ -87,7 +84,7 @@ class _Seen:
             self.counts.add(example)
         self.words.add(sum(len(text.split()) for text in example.texts))
         if len(self.first) < SHOWN:
-            shown = {setting.name: getattr(example, setting.name) for setting in fields(example) if setting.repr}
+            shown = {setting.name: asdict(example)[setting.name] for setting in fields(example) if setting.repr}
             del shown["source"]
             self.first.append({name: value for name, value in shown.items() if value not in (None, ())})
         if example.gold is None:
@@ -100,15 +97,11 @@ class _Seen:
 
     def skip(self, error: UserError, where: str) -> None:
         self.skipped += 1
-        if isinstance(error, LeftOutError):
-            self.left_out[error.mark] += 1
-        elif not self.bad:
-            self.bad.append(error)
         reason = re.sub(r"^:?\d*:? *", "", str(error).removeprefix(where))
         kind = re.sub(r"'[^']*'|\d[\d,.]*", "…", reason)
         if kind not in self.reasons and len(self.reasons) == MAX_REASONS:
             kind = "other reasons"
-        entry = self.reasons.setdefault(kind, [0, str(error)])
+        entry = self.reasons.setdefault(kind, [0, error])
         entry[0] += 1
 
 
@@ -187,7 +180,7 @@ def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
         return {}
     try:
         if not seen.examples:
-            valid_examples((*seen.bad, *(LeftOutError("", mark) for mark in seen.left_out.elements())), where)
+            valid_examples((error for rows, error in seen.reasons.values() for _ in range(rows)), where)
         fitted = task.fit_counts(seen.counts, where)
     except UserError as error:
         return {"refused": str(error)}
@@ -198,7 +191,7 @@ def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
 
 
 def _result(seen: _Seen, columns: dict[str, str], unknown: list[str]) -> dict[str, Any]:
-    reasons = [{"reason": kind, "rows": rows, "first": first} for kind, (rows, first) in seen.reasons.items()]
+    reasons = [{"reason": kind, "rows": rows, "first": str(first)} for kind, (rows, first) in seen.reasons.items()]
     return {
         "examples": seen.examples,
         "columns": columns,

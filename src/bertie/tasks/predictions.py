@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -144,8 +145,4 @@ def prediction_to_json(prediction: Any) -> dict[str, Any]:
 
 def rounded(value: Any) -> Any:
     """Return a value for JSON, whose numbers have the digits of float32, as models compute: 0.1 for 0.10000000149011612."""
-    if isinstance(value, dict):
-        return {name: rounded(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item) for item in value]
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+    return json.loads(json.dumps(value), parse_float=lambda number: float(str(np.float32(number))))

@@ -179,7 +179,8 @@ def labeled_examples(
     path, rules = Path(source) if isinstance(source, str | Path) else None, reader.kind.label_rules
     where = "the examples" if path is None else str(path)
     examples = reader.read(path) if path else reader.values(cast(Iterable[Any], source), labeled=True)
-    known = labels.known(rules, valid_examples(examples, where, strict), where, training)
+    valid = valid_examples(examples, where, strict)
+    known = labels.labeled(rules, labels.spelled(rules, valid, where), where, training)
     OddTexts(known).warn(where)
     return known
 

@@ -38,7 +38,6 @@ from bertie.base import console
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError, UserError, join_names
 from bertie.examples import labels
-from bertie.examples.first_examples import FirstExamples
 from bertie.examples.reader import Reader
 from bertie.examples.rows import Row
 from bertie.model.config import PooledToken
@@ -124,12 +123,13 @@ class TaskDefaults(Protocol):
 
     def counts(self) -> Any:
         """Return a summary of no examples: `add` adds one, in fixed memory, and `len` is the number of different things."""
-        return FirstExamples()
+        return labels.FirstExamples()
 
     def fit_counts(self: Any, counts: Any, where: str) -> Any:
         """Return the task that fits the examples of a summary. Raises the errors of fine-tuning on them, in the same words."""
+        rules = self.reader.kind.label_rules
         with console.silenced():
-            return self.fit(labels.known(self.reader.kind.label_rules, counts.examples, where, training=True))
+            return self.fit(labels.labeled(rules, labels.spelled(rules, counts.examples, where), where, training=True))
 
     def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Any:  # noqa: ARG002
         """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""

@@ -172,9 +172,8 @@ def _require_file(folder: ModelFolder, names: Sequence[str], reads: str) -> None
     if any(folder.has(name) for name in names):
         return
     if not folder.path.is_dir():
-        give = "give the folder of a tokenizer or a model"
-        missing = "" if folder.path.exists() else nearest_path(folder.path, give)
-        raise UsageError(f"{folder} does not exist{missing}" if missing else f"{folder} is a file: {give}")
+        what = "is a file" if folder.path.exists() else "does not exist"
+        raise UsageError(f"{folder} {what}{nearest_path(folder.path, 'give the folder of a tokenizer or a model')}")
     if model := next((name for name in MODELS if folder.has(name)), None):
         raise UserError(f"{folder / model} is not read: {reads}: {AS_JSON}")
     raise UsageError(f"{folder} holds no tokenizer: {reads}, and it has none of {', '.join(names or VOCABULARIES)}")

@@ -537,8 +537,7 @@ def test_skipped_rows_are_counted_and_some_are_shown(tmp_path: Path, capsys: pyt
     assert len(valid_examples(Reader(Choices()).read(write(tmp_path / "a.jsonl", lines(rows))), "a")) == 4
     warning = capsys.readouterr().err
     assert "10 of 14 rows are skipped (--strict refuses them)" in warning
-    assert warning.count("a.jsonl:") == 1  # all have the same reason
-    assert "such as " in warning
+    assert warning.count("a.jsonl:") == 1
 
 
 def write_packed(path: Path, text: str) -> Path:

@@ -32,7 +32,7 @@ def test_what_separates_cells_is_found_and_said(
     mark: str, content: str, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console_lines = f"a.csv: cells are separated by {named}\n"
-    console.once.cache_clear()
+    console.info_once.cache_clear()
     found = cells(mark + content)
     assert all(set(row) == {"text", "label"} for row in found if isinstance(row, dict))
     assert sum(not isinstance(row, dict) for row in found) == content.count("\nb\n")

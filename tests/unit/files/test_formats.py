@@ -97,7 +97,7 @@ def test_an_open_quote_is_unsynchronized_and_counts_the_lines_it_takes() -> None
     [(number, record)] = records("csv", b'text\n"open\nb\nc\n')
     assert isinstance(record, BadRecord)
     assert (number, record.lines, record.unsynchronized) == (2, 3, True)
-    assert record.detail.endswith("is a quote left open? (the 2 lines after it are lost, too)")
+    assert record.detail.endswith("is a quote left open? (lost with 2 lines after it)")
 
 
 def test_parquet_rows_have_all_columns_or_one(tmp_path: Path) -> None:

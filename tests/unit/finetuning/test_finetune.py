@@ -282,7 +282,7 @@ def test_empty_texts_are_counted(
     bertie.finetune(
         config, [*rows[:50], {"text": " ", "label": "no"}], start, tmp_path / "run", dev=rows[50:], threads=1
     )
-    assert "the examples: 1 of 51 examples have no text: example 51" in capsys.readouterr().err
+    assert "the examples: 1 example without text: example 51" in capsys.readouterr().err
 
 
 def test_questions_whose_answer_is_not_in_the_context_are_reported(
@@ -331,7 +331,7 @@ def test_finetune_reports_how_the_first_row_was_read(
 ) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("class\tpremise\thypothesis\nyes\t☃ in\tand\nno\tand\tin\n", encoding="utf-8")
-    console.once.cache_clear()
+    console.info_once.cache_clear()
     bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, start, dev=path)
     line = "2 examples, the first with text '☃ in', text_pair 'and', label 'yes'"
     said = capsys.readouterr().err

@@ -72,6 +72,7 @@ def test_every_task(tmp_path: Path) -> None:
         assert found["reasons"][0]["first"].startswith(f"{path}:2: not valid JSON")
         assert inspect_data(kind, [row])["labels"] == found["labels"]
         assert found["first"][0].keys().isdisjoint({"source", "places", "lines"})
+        assert json.loads(json.dumps(found))["first"]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,15 +107,15 @@ def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.
         path.write_text(json.dumps(row) + "\n")
         assert kind in kinds_that_read(path)
     assert main(["data", "inspect", str(tmp_path / "tag.jsonl")]) == 2
-    assert "tag.jsonl: its columns (tokens, tags) fit tag. Use bertie data inspect TASK" in capsys.readouterr().err
+    assert "tag.jsonl: its columns fit tag. Use bertie data inspect TASK" in capsys.readouterr().err
     assert main(["data", "inspect", str(tmp_path / "tga.jsonl")]) == 2
-    assert f"no such file: {tmp_path / 'tga.jsonl'}: did you mean {tmp_path / 'tag.jsonl'}?" in capsys.readouterr().err
+    assert f"tga.jsonl': did you mean '{tmp_path / 'tag.jsonl'}'?" in capsys.readouterr().err
     assert main(["data", "inspect", "nothing"]) == 2
     assert "unknown task or file 'nothing'; tasks: classify, " in capsys.readouterr().err
     path = tmp_path / "plain.txt"
     path.write_text("word\n")
     assert main(["data", "inspect", str(path)]) == 2
-    assert "its columns (text) fit no task without flags" in capsys.readouterr().err
+    assert "its columns fit no task without flags. Use bertie data inspect classify" in capsys.readouterr().err
 
 
 def test_what_is_uncertain_is_summarized_too(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_tags_are_inspected_as_fine_tuning_reads_them(
     except UserError as error:
         refused = str(error)
     told = capsys.readouterr().err
-    console.once.cache_clear()
+    console.info_once.cache_clear()
     found = inspect_data(task, path)
     if refused:
         assert found["refused"] == refused
