@@ -1,9 +1,11 @@
-"""A hook of MkDocs: the Markdown files beside docs/ become pages, and links between all of them stay right."""
+"""A hook of MkDocs: Markdown files and notebooks beside docs/ become pages, and links between all of them stay right."""
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    **{str(path.relative_to(ROOT)): f"notebooks/{path.stem}.md" for path in ROOT.glob("examples/notebooks/*.ipynb")},
 }
 LINK = re.compile(r"\[([^\[\]]*)\]\(([^()\s]+)\)")
 IMAGE = re.compile(r'\b(src|srcset)="([^"\s]+)"')  # of <img> and <source>; MkDocs neither moves nor checks them
@@ -25,8 +28,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, page in PAGES.items():
         if page not in files.src_uris:  # docs/index.md, where there is one, takes the place of the README
             text = (ROOT / name).read_text(encoding="utf-8")
-            files.append(File.generated(config, page, content=relink(text, name, page)))
+            page_of = notebook_page if name.endswith(".ipynb") else relink
+            files.append(File.generated(config, page, content=page_of(text, name, page)))
     return files
+
+
+def notebook_page(notebook: str, source: str, page: str) -> str:
+    """Return a notebook as Markdown, with its code and the outputs that are stored in it. Arguments as of `relink`."""
+    parts = []
+    for cell in json.loads(notebook)["cells"]:
+        text = "".join(cell["source"])
+        parts.append(relink(text, source, page) if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts += map(_output, cell.get("outputs", ()))
+    return "\n\n".join(parts)
+
+
+def _output(output: dict[str, Any]) -> str:
+    """Return an output of a cell as HTML."""
+    data = {kind: "".join(content) for kind, content in output.get("data", {"text/plain": output.get("text")}).items()}
+    if image := data.get("image/png"):
+        return f'<div class="output"><img alt="{escape(data["text/plain"])}" src="data:image/png;base64,{image}"></div>'
+    shown = data.get("text/html") or f"<pre>{escape(data['text/plain'])}</pre>" if data else ""
+    return f'<div class="output">{shown}</div>'
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -180,7 +180,7 @@ class Progress:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Return what a notebook shows, as text and as HTML."""
         bar = f'<progress max="1" value="{self.done / self.total:.3f}"></progress> ' if self.total else ""
-        return {"text/plain": self.line(), "text/html": bar + escape(self.line())}
+        return {"text/plain": self.line(), "text/html": f"<pre>{bar}{escape(self.line())}</pre>"}
 
     @property
     def left(self) -> float:

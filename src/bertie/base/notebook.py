@@ -19,17 +19,17 @@ TEXTS, MOST, LONGEST, LARGEST = ("text", "text pair"), 30, 300, 3
 class NotebookDict(dict[str, Any]):
     """A dict that a notebook shows as a table, in which a small dict is several rows, with a report below.
 
-    report: an HTML page. It is shown if the file exists.
+    report: an HTML page, which is shown if the file exists. shown: the keys that are shown; (): all.
     """
 
-    def __init__(self, values: Mapping[str, Any], report: Path | None = None):
+    def __init__(self, values: Mapping[str, Any], report: Path | None = None, shown: tuple[str, ...] = ()):
         super().__init__(values)
-        self.report = report
+        self.report, self.shown = report, shown
 
     def _repr_html_(self) -> str:
         page, rows = Page(""), []
-        for name, value in self.items():
-            parts = value if isinstance(value, dict) and len(value) <= MOST else {"": value}
+        for name in self.shown or self:
+            parts = self[name] if isinstance(self[name], dict) and len(self[name]) <= MOST else {"": self[name]}
             rows += [(f"{name}: {key}".removesuffix(": ").replace("_", " "), _cell(parts[key])) for key in parts]
         page.table(("", "value"), [row for row in rows if row[1] not in ("", None)])
         if self.report and self.report.is_file():
@@ -77,7 +77,7 @@ def _cell(value: Any, name: str = "") -> Any:
     if name == "probabilities":
         value = {key: percent(value[key]) for key in sorted(value, key=value.get, reverse=True)[:LARGEST]}
     if isinstance(value, dict):
-        value = ", ".join(f"{key} {formatted(_cell(each))}" for key, each in value.items())
+        value = ", ".join(f"{key}: {formatted(_cell(each))}" for key, each in value.items())
     if isinstance(value, list | tuple):
         value = "; ".join(formatted(_cell(each)) for each in value)
     return shorten(value, LONGEST) if isinstance(value, str) else value

@@ -137,7 +137,7 @@ def inspect_model(
         storage.write_atomic(folder / PAGE, inspection_page(about, parts, sentences))
     summary = [line for part in parts for line in part.summary]
     result = {"out": str(out), "tables": [table.name for table in (*tables, *drawn)], "summary": summary, **facts}
-    return NotebookDict(result, Path(out) / PAGE)
+    return NotebookDict(result, Path(out) / PAGE, shown=("out",))
 
 
 def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[InputFindings]:

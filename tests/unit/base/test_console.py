@@ -106,6 +106,6 @@ with console.silenced(), console.progress("read", 4, "rows"):
     passing, bar, line, warning = notebook.cells[0].outputs
     assert passing.data == {}
     assert bar.data["text/plain"].startswith("read: 4 of 4 rows")
-    assert bar.data["text/html"].startswith('<progress max="1" value="1.000"></progress> read: 4 of 4 rows')
+    assert bar.data["text/html"].startswith('<pre><progress max="1" value="1.000"></progress> read: 4 of 4 rows')
     assert (line.name, line.text) == ("stdout", "a line\n")
     assert (warning.name, warning.text) == ("stderr", "warning: a warning\n")

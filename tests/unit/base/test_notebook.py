@@ -66,7 +66,8 @@ def test_facts_are_a_table_of_names_and_values() -> None:
         ["n", "12,345"],
         ["names", f"a; {escape(EVIL)}; 0.1235"],
     ]
-    assert (name, joined[:20], joined[-1]) == ("many", "0 1,000, 1 1,001, 2 ", "…")
+    assert cells(NotebookDict({"a": 1, "b": {"c": 2}}, shown=("b",))._repr_html_())[1:] == [["b: c", "2"]]
+    assert (name, joined[:20], joined[-1]) == ("many", "0: 1,000, 1: 1,001, ", "…")
 
 
 def test_a_report_is_inline_and_escaped(tmp_path: Path) -> None:
@@ -84,8 +85,8 @@ def test_rows_are_a_table_with_texts_and_percentages() -> None:
     ]
     assert cells(NotebookList(predictions, [(EVIL,), ("dull",)])._repr_html_()) == [
         ["text", "label", "probabilities"],
-        [escape(EVIL), "good", "good 90.0 %, bad 6.2 %"],
-        ["dull", "bad", "bad 70.0 %, good 30.0 %"],
+        [escape(EVIL), "good", "good: 90.0 %, bad: 6.2 %"],
+        ["dull", "bad", "bad: 70.0 %, good: 30.0 %"],
     ]
     masks = NotebookList([[Guess("a", 0.5), Guess("b", 0.25)], [Guess("c", 1.0)]])
     table = [["mask", "token", "probability"], ["1", "a", "50.0 %"], ["1", "b", "25.0 %"], ["2", "c", "100.0 %"]]
