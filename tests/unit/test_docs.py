@@ -38,7 +38,7 @@ from bertie.training.schedules import Schedule
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")),
 ]
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "log"]  # of this version
 GENERATED = [page for page in PAGES if page.parent.name == "reference"]  # their prose is not wrapped
