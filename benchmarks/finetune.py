@@ -102,7 +102,7 @@ def ours(model: Path, examples: list[Example], precision: Any, seed: int) -> flo
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         settings = replace(base, training=training, max_length=LONGEST, seed=seed)
-        finetune(settings, examples, examples[:BATCH], model, run)
+        finetune(settings, examples, model, run, dev=examples[:BATCH])
         ends = [record["seconds"] for record in read_metrics(run, "train")]
     return (ends[-1] - ends[WARM - 1]) / (len(ends) - WARM)
 

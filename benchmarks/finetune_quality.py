@@ -55,7 +55,7 @@ def main() -> None:
                 if args.who == "bertie":
                     run = args.work / f"{task}-{seed}" if args.work else None
                     settings = settings_of(base, setting, seed, args.precision)
-                    scores = finetune(settings, train, dev, read_checkpoint(args.model), run).scores
+                    scores = finetune(settings, train, read_checkpoint(args.model), run, dev=dev).scores
                 else:
                     import finetune_transformers
 

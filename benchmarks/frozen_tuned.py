@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def measured(settings: FinetuneConfig, train: Any, dev: Any, checkpoint: str, run: Path) -> dict[str, Any]:
-    done = finetune(settings, train, dev, checkpoint, run).sweep
+    done = finetune(settings, train, checkpoint, run, dev=dev).sweep
     assert done is not None  # there are three rates
     return chosen(done)
 

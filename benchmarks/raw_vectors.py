@@ -91,7 +91,7 @@ def before(checkpoint: str, pairs: Pairs, results: Results) -> Rows:
 
 
 def after(settings: FinetuneConfig, checkpoint: str, train: list[Example], pairs: Pairs, run: Path) -> Scores:
-    finetune(settings, train, pairs["STS-B dev"], checkpoint, run)
+    finetune(settings, train, checkpoint, run, dev=pairs["STS-B dev"])
     return scores(vectors_of(bertie.load(run), pairs), pairs)
 
 

@@ -161,7 +161,7 @@ def related(model: Path, given: argparse.Namespace, seed: int) -> dict[str, floa
         max_train_examples=given.examples,
         hidden_dropout_prob=0.0,
     )
-    return dict(bertie.finetune(settings, given.sick / "train.tsv", given.sick / "dev.tsv", model).scores)
+    return dict(bertie.finetune(settings, given.sick / "train.tsv", model, dev=given.sick / "dev.tsv").scores)
 
 
 if __name__ == "__main__":

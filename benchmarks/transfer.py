@@ -117,7 +117,7 @@ def score(
     base = config.load(FinetuneConfig, "classify", "finetune")
     training = replace(base.training, epochs=setting.epochs, learning_rate=rate, precision="fp32")
     chosen = replace(base, training=training, seed=seed, max_length=setting.max_length, from_scratch=start == "scratch")
-    return finetune(chosen, train, dev, checkpoint).scores[setting.metric]
+    return finetune(chosen, train, checkpoint, dev=dev).scores[setting.metric]
 
 
 def line(task: str, results: Results, starts: list[str]) -> str:

@@ -233,5 +233,5 @@ def test_losses_of_fine_tuning(
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    found = bertie.finetune(config, rows[:80], rows[80:], tmp_path / "start", threads=1)
+    found = bertie.finetune(config, rows[:80], tmp_path / "start", dev=rows[80:], threads=1)
     compare("classify", [{"loss": loss} for loss in found.losses])

@@ -58,7 +58,7 @@ def start(
 @pytest.fixture(scope="module")
 def tagger(start: Path, rows: list[dict[str, Any]]) -> Path:
     run = start.parent / "run"
-    finetune(SETTINGS | {"task": {"units": "characters"}}, rows[:130], rows[130:], start, run, threads=1)
+    finetune(SETTINGS | {"task": {"units": "characters"}}, rows[:130], start, run, dev=rows[130:], threads=1)
     return run
 
 
@@ -96,7 +96,7 @@ def test_words_say_that_characters_would_do(
     with pytest.raises(UserError, match="cuts the word") as error:
         list(Tag().reader.values(rows, labeled=True))
     assert "--task.units characters" in str(error.value)
-    finetune(SETTINGS | {"task": {"units": "characters"}, "training": {"steps": 1}}, rows, rows, start, threads=1)
+    finetune(SETTINGS | {"task": {"units": "characters"}, "training": {"steps": 1}}, rows, start, dev=rows, threads=1)
     said = capsys.readouterr().err
     assert "times as many as with start's own tokenizer" in said
     assert "[UNK]" in said

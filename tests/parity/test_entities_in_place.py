@@ -70,7 +70,7 @@ def tagger(
     (folder / "start").mkdir()
     write_model(folder / "start", Model(build_encoder(config), {}), tokenizer)
     settings = {"extends": "tag", "from_scratch": True, "training": {"learning_rate": 3e-3, "epochs": 8}}
-    finetune(settings, rows[:200], rows[200:], folder / "start", folder / "run", threads=1)
+    finetune(settings, rows[:200], folder / "start", folder / "run", dev=rows[200:], threads=1)
     return folder / "run"
 
 

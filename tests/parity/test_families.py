@@ -562,7 +562,7 @@ def test_a_model_is_fine_tuned_and_saved_in_its_format(
     training = FinetuneTraining(steps=3, batch_size=4, learning_rate=1e-3, precision="fp32")
     config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), training, max_length=48)
     out = tmp_path / "tuned"
-    bertie.finetune(config, rows, rows, theirs, out, threads=1)
+    bertie.finetune(config, rows, theirs, out, dev=rows, threads=1)
     tuned = bertie.load(out)
     predicted = tuned.predict(rows)
     compare_layers(case, tuned.model.encoder, encoder_of(out))
@@ -839,7 +839,7 @@ def test_a_gpt_that_is_fine_tuned_with_its_input_tokens_agrees(
             for i, text in enumerate(small_texts[:8])
         ]
         out = tmp_path / f"tuned-{number}"
-        predicted = bertie.finetune(config, rows, rows, theirs, out, threads=1).predict(rows)
+        predicted = bertie.finetune(config, rows, theirs, out, dev=rows, threads=1).predict(rows)
         require_probabilities(predicted, rows, out)
 
 

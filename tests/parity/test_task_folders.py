@@ -40,7 +40,7 @@ def rows_of(kind: str, texts: list[str]) -> list[dict[str, Any]]:
 def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Any:
     training = FinetuneTraining(steps=5, batch_size=4, learning_rate=1e-2, precision="fp32")
     config = FinetuneConfig(task, AdamW(), LinearDecay(), training, max_length=48, hidden_dropout_prob=0.0)
-    bertie.finetune(config, rows, rows, pretrained, out, threads=1)
+    bertie.finetune(config, rows, pretrained, out, dev=rows, threads=1)
     return bertie.load(out, threads=1)
 
 

@@ -50,9 +50,9 @@ def ours(task: AnyTask, data: list[Any], two_layers: Path, **settings: Any) -> t
         **NO_DROPOUT,
         **settings,
     )
-    losses = bertie.finetune(config, data, data[:4], two_layers, threads=1).losses
-    initial = replace(config, training=replace(training, learning_rate=0.0, steps=1))  # leaves the initial weights
-    return losses, bertie.finetune(initial, data, data[:4], two_layers, threads=1).model
+    losses = bertie.finetune(config, data, two_layers, dev=data[:4], threads=1).losses
+    initial = replace(config, training=replace(training, learning_rate=1e-30, steps=1))  # leaves the initial weights
+    return losses, bertie.finetune(initial, data, two_layers, dev=data[:4], threads=1).model
 
 
 def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor]) -> list[float]:

@@ -243,7 +243,7 @@ def test_a_fine_tuned_run_loads_in_transformers(run: Path, tmp_path: Path, small
     rows = [
         {"text": text[:80], "text_pair": text[80:160], "label": ("no", "yes")[len(text) % 2]} for text in small_texts
     ]
-    bertie.finetune(config, rows[:40], rows[:40], run, tmp_path / "tuned", threads=1)
+    bertie.finetune(config, rows[:40], run, tmp_path / "tuned", dev=rows[:40], threads=1)
     theirs = loaded(transformers.AutoModelForSequenceClassification, tmp_path / "tuned")
     assert theirs.config.id2label == {0: "no", 1: "yes"}
     compared(tmp_path / "tuned", "classification")
@@ -263,11 +263,11 @@ def test_fine_tuning_has_the_same_losses_as_in_transformers(two_layers: Path, sh
         seed=3,
         **NO_DROPOUT,
     )
-    ours = bertie.finetune(config, data, data[:4], two_layers, threads=1)
+    ours = bertie.finetune(config, data, two_layers, dev=data[:4], threads=1)
 
     # A learning rate of 0 gives the initial weights.
-    no_training = replace(config, training=replace(training, learning_rate=0.0, steps=1))
-    initial = bertie.finetune(no_training, data, data[:4], two_layers, threads=1).model
+    no_training = replace(config, training=replace(training, learning_rate=1e-30, steps=1))
+    initial = bertie.finetune(no_training, data, two_layers, dev=data[:4], threads=1).model
     theirs = transformers.BertForSequenceClassification.from_pretrained(
         two_layers, num_labels=2, **NO_DROPOUT, attn_implementation="eager"
     )

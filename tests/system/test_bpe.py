@@ -80,7 +80,7 @@ def test_finetuned_models_predict_and_embed(tokenizer: Tokenizer, tmp_path: Path
     )
     for task, rows in ((Classify(), pairs), (Tag(), tags), (Span(), questions)):
         found = bertie.finetune(
-            replace(base, task=task), rows, rows, tmp_path / "start", tmp_path / task.kind, threads=1
+            replace(base, task=task), rows, tmp_path / "start", tmp_path / task.kind, dev=rows, threads=1
         )
         assert found.losses
     assert bertie.load(tmp_path / "classify").predict([("the cat", "sat")])

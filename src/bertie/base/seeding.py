@@ -9,7 +9,7 @@ import numpy as np
 
 # Purposes of the random streams. Their values determine what a seed means, so never change or reuse one.
 LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS = range(6)
-EXAMPLES, SUBSET, HALVES, BOOTSTRAP, INSPECT, GENERATION, SECTIONS = range(6, 13)
+EXAMPLES, SUBSET, HALVES, BOOTSTRAP, INSPECT, GENERATION, SECTIONS, HELD_OUT = range(6, 14)
 
 
 def generator(seed: int, *stream: int) -> np.random.Generator:

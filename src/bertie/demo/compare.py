@@ -166,7 +166,7 @@ def _right(
     """Fine-tune, and return which of the examples held back and to test on, in this order, the classifier gets right."""
     examples = held_back + test
     with console.silenced():  # a run from scratch that fails is a result here: no warning
-        tuned = finetune(config, train, held_back, bert, threads=1)
+        tuned = finetune(config, train, bert, dev=held_back, threads=1)
         predictions = tuned.predict([{"text": example.text} for example in examples])
     return [prediction.label == example.label for prediction, example in zip(predictions, examples, strict=True)]
 

@@ -189,6 +189,10 @@ class Reader:
                     return {use: name for use, name in uses.items() if name}
         return {}
 
+    def rows(self, source: Path | Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows of a source with all their columns, as they are; examples and errors where there are none."""
+        return self.kind.rows(source, True) if isinstance(source, Path) else self._rows_of_values(source)
+
     def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Reader:
         """Return the reader that knows what all rows of a source together say, if it can be read twice. Errors as `read`."""
         path = source if isinstance(source, Path) else None

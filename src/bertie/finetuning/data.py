@@ -18,7 +18,9 @@ from bertie.checkpoints.find import weights_fingerprint
 from bertie.checkpoints.read import Checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
 from bertie.corpus.coverage import report_unknown
+from bertie.examples.in_memory import require_list
 from bertie.finetuning import gpt
+from bertie.finetuning.held_out import Parts, hold_out
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.attention.segment_memory import require_first_segment
 from bertie.model.encoder import Encoder
@@ -41,12 +43,16 @@ class TaskData:
     """The task, fitted on the training examples."""
     dev: list[Any]
     """The dev examples."""
+    test: list[Any]
+    """The test examples; empty: there are none."""
     train_sequences: list[Sequence]
     """The sequences to train on."""
     dev_sequences: list[Sequence]
     """The sequences of the dev examples."""
     checkpoint: Checkpoint
     """The checkpoint that training starts from, with the tokens that the task adds to its vocabulary."""
+    parts: Parts
+    """The parts of the training examples, if some are held out."""
     encoder: Encoder | None = None
     """The frozen encoder that computed the cached hidden states of the sequences; None if there are none."""
 
@@ -69,14 +75,21 @@ def _bytes(target: Any) -> bytes:
     return target.tobytes() if isinstance(target, np.ndarray) else repr(target).encode()
 
 
-def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Checkpoint) -> TaskData:
+def load_task_data(
+    config: FinetuneConfig,
+    train: Examples,
+    dev: Examples | None,
+    checkpoint: Checkpoint,
+    test: Examples | None = None,
+) -> TaskData:
     """Read the examples, fit the task and tokenize. Warns of truncated and empty examples.
 
     Args:
         config: The configuration.
         train: The training examples: a file, or Python values.
-        dev: The dev examples.
+        dev: The dev examples; None: a part of the training examples.
         checkpoint: The checkpoint whose tokenizer and maximum length are used.
+        test: The test examples; None: a part of the training examples, if the configuration says so.
 
     Raises:
         UserError: The examples do not fit the task or each other.
@@ -84,16 +97,20 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     """
     checkpoint = gpt.prepared(config, checkpoint)
     _check_length(config, checkpoint)
-    task, train_examples = training_examples(config.task, train, config.strict)
-    _report(train, task, train_examples)
+    train = train if isinstance(train, str | Path) else list(require_list(train))
+    task, labeled = training_examples(config.task, train, config.strict)
+    _report(train, task, labeled)
+    parts = hold_out(config, task, train, labeled, (dev is not None, test is not None))
+    train_examples = parts.train
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
         console.info(f"training on a random subset of {len(chosen):,} of {len(train_examples):,} examples")
         train_examples = [train_examples[i] for i in sorted(chosen)]
     task = with_pooling(task, checkpoint.config).fit(train_examples)
-    dev_examples = labeled_examples(task.reader, dev, config.strict)
-    _report(dev, task, dev_examples)
-    task.validate(dev_examples)
+    dev_examples = parts.dev if dev is None else _labeled(task, dev, config.strict)
+    test_examples = parts.test if test is None else _labeled(task, test, config.strict)
+    for part in filter(None, (dev_examples, test_examples)):
+        task.validate(part)
     own = task.own_tokenizer(checkpoint.tokenizer)
     if own.splits_characters and not checkpoint.tokenizer.splits_characters:
         texts = [text for example in train_examples[:1000] for text in example.texts]
@@ -126,7 +143,13 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
-    return TaskData(task, dev_examples, train_sequences, encoded[1], checkpoint)
+    return TaskData(task, dev_examples, test_examples, train_sequences, encoded[1], checkpoint, parts)
+
+
+def _labeled(task: Task, source: Examples, strict: bool) -> list[Any]:
+    examples = labeled_examples(task.reader, source, strict)
+    _report(source, task, examples)
+    return examples
 
 
 def _check_length(config: FinetuneConfig, checkpoint: Checkpoint) -> None:

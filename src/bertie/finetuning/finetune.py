@@ -19,14 +19,15 @@ from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.finetuning.data import Examples, TaskData, load_task_data
+from bertie.finetuning.defaults import with_defaults
 from bertie.finetuning.frozen import cache_hidden_states
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import (
     TrainedRun,
     build_model,
-    count_steps,
     initialized_model,
     require_layers,
+    steps_per_epoch,
     train_run,
 )
 from bertie.finetuning.sweep import (
@@ -52,12 +53,10 @@ from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.run_folder import RunFolder, require_newest_on_rank_0, require_same_settings, run_threads
-from bertie.training.run_report import DEV, run_page
+from bertie.training.run_report import DEV, TEST, run_page
 
 SCORES = "scores.json"
-BASE_SIZE = 768  # hidden size of BERT-base, whose learning rates are the defaults
-SMALL_RATE = 3e-4  # for smaller models (docs/how-to/small-data.md)
-FEW_STEPS = 100  # after 48 steps, even a small model has not learned what it can (docs/how-to/small-data.md)
+PARTS = "data"  # subfolder of a run with the parts of its training file, if some are held out
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +74,10 @@ class Finetuned:
     scores: dict[str, float]
     """Scores on the dev examples, computed in fp32; on the report half of them for several runs, and for a task that is
     `scored_apart`."""
+    test_scores: dict[str, float] | None
+    """Scores on the test examples; None if there are none."""
+    failed: bool
+    """Whether the scores are those of a constant prediction: see `sweep.has_failed`."""
     losses: list[float] = field(repr=False)
     """Training losses of the steps of this call, without those before an interruption."""
     run: Path | None
@@ -105,10 +108,11 @@ class Finetuned:
 def finetune(
     config: FinetuneConfig | str | dict[str, Any],
     train: Examples,
-    dev: Examples,
     model: str | Path | Checkpoint,
     out: str | Path | None = None,
     *,
+    dev: Examples | None = None,
+    test: Examples | None = None,
     threads: int = 0,
 ) -> Finetuned:
     """Fine-tune a checkpoint on labeled examples and score the result on dev examples.
@@ -121,9 +125,11 @@ def finetune(
             TOML file: {"extends": "classify", "training": {"learning_rate": 3e-4}}.
         train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The
             task's reader determines the formats.
-        dev: The dev examples, in the same formats.
         model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
-        out: The run folder; None to keep everything in memory.
+        out: The run folder; None to keep everything in memory. Its folder `data` has the parts of the training examples, if some
+            are held out.
+        dev: The dev examples, in the same formats; None: a part of the training examples, `dev_share` of the configuration.
+        test: The test examples, which are scored once, after training; None: `test_share` of the training examples.
         threads: Number of processor threads; 0 for those that the run was started with, or all that the process may
             use.
 
@@ -134,7 +140,7 @@ def finetune(
         UserError: The examples, the checkpoint or the run folder cannot be used, or training diverged.
         UsageError: The configuration is wrong, or `out` holds a run with other data or another configuration.
     """
-    tuned = finetune_on_ranks(SINGLE_PROCESS, config, train, dev, model, out, threads)
+    tuned = finetune_on_ranks(SINGLE_PROCESS, config, train, model, out, dev, test, threads)
     assert tuned is not None
     return tuned
 
@@ -143,9 +149,10 @@ def finetune_on_ranks(
     ranks: Ranks,
     config: FinetuneConfig | str | dict[str, Any],
     train: Examples,
-    dev: Examples,
     model: str | Path | Checkpoint,
     out: str | Path | None = None,
+    dev: Examples | None = None,
+    test: Examples | None = None,
     threads: int = 0,
 ) -> Finetuned | None:
     """Fine-tune as `finetune` does, on several ranks, which share the examples of each step. Only rank 0 writes `out`.
@@ -169,8 +176,9 @@ def finetune_on_ranks(
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))
     checkpoint.warn_of_training()
-    data = load_task_data(config, train, dev, checkpoint)
+    data = load_task_data(config, train, dev, checkpoint, test)
     checkpoint = data.checkpoint
+    config = with_defaults(config, checkpoint.config, steps_per_epoch(config, data))
     if config.training.trackers and out is None:
         raise UsageError("training.trackers needs a run folder: give out")
     require_layers(config, data.task, checkpoint.config)
@@ -183,8 +191,7 @@ def finetune_on_ranks(
             return _finished(config, data, checkpoint, run) if run else None
         if run is not None:
             run.require_same("data", data.fingerprint)
-        if advice := _advice(config, data, checkpoint.config.hidden_size):
-            console.warn(advice)
+            data.parts.write(run.path / PARTS)
         if config.frozen:
             frozen, _ = initialized_model(config, data.task, checkpoint)
             data = cache_hidden_states(data, frozen, run.path if run else None)
@@ -194,11 +201,26 @@ def finetune_on_ranks(
             tuned, scores, sentences, done = _several(config, data, checkpoint, run)
         if not ranks.first:
             return None
+        result = Finetuned(
+            tuned.job.model,
+            tuned.task,
+            checkpoint.tokenizer,
+            config.max_length,
+            scores,
+            None,
+            _has_failed(config, tuned.task, data, scores, done),
+            tuned.losses,
+            run.path if run else None,
+            done,
+        )
+        predicted = list(result.predict_stream(data.test))
+        if data.test:
+            result = replace(result, test_scores=tuned.task.score(predicted, data.test))
+            sentences += f" On {len(data.test):,} test examples: {console.scores(result.test_scores or {})}."
         if run is not None:
             about = _about(config, data.task, checkpoint, dev, sentences, scores)
-            _finish(run, about, tuned, data, scores, done)
-        path, tokenizer = run.path if run else None, checkpoint.tokenizer
-        return Finetuned(tuned.job.model, tuned.task, tokenizer, config.max_length, scores, tuned.losses, path, done)
+            _finish(run, about, tuned, data, predicted, scores, done)
+        return result
 
 
 def _require_shareable(config: FinetuneConfig, data: TaskData, ranks: Ranks) -> None:
@@ -225,8 +247,12 @@ def _one(
         return tuned, {}, "", None
     dev = [data.dev[i] for i in report]
     scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
-    if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
-        console.warn(_failed_run_warning(config, tuned.steps))
+    if _has_failed(config, tuned.task, data, scores, None):
+        console.warn(
+            "the run failed: its dev scores are no better than a constant prediction's; try more epochs (now "
+            f"{console.plural(tuned.steps, 'step')}), another --training.learning-rate (now "
+            f"{config.training.learning_rate:g}), or --restarts"
+        )
     elif "mse" in scores and scores["mse"] > (of_mean := constant_score("mse", tuned.task, dev)):
         console.warn(
             f"the mean squared error, {scores['mse']:.4g}, is above that of always predicting the mean, {of_mean:.4g}: "
@@ -236,28 +262,14 @@ def _one(
     return tuned, scores, f"On {of} dev examples: {console.scores(scores)}.", None
 
 
-def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
-    """Return what to change in a configuration whose learning rate is a task's default, chosen for BERT-base; or ""."""
-    rate = config.training.learning_rate
-    if config.grid.learning_rate or rate > FinetuneTraining.learning_rate:
-        return ""
-    if config.frozen:
-        return f"a frozen encoder needs a higher learning rate than {rate:g}: --training.learning-rate 3e-3 to 3e-2"
-    steps = max(count_steps(run, data) for run in expand_grid(config).values())
-    remedies = [f"--training.learning-rate {SMALL_RATE:g}"] * (hidden_size < BASE_SIZE)
-    remedies += [f"more --training.epochs (now {config.training.epochs})"] * (steps < FEW_STEPS)
-    small = f"the small hidden size {hidden_size} and " * (hidden_size < BASE_SIZE)
-    about = f"the learning rate {rate:g} suits BERT-base, not {small}{console.plural(steps, 'step')}"
-    return f"{about}: try {' and '.join(remedies)}" if remedies else ""
-
-
-def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
-    rate = config.training.learning_rate
-    hint = f"; small models need {SMALL_RATE:g} or more" * (rate < SMALL_RATE)
-    return (
-        f"the run failed: its dev scores are no better than a constant prediction's; try more epochs (now "
-        f"{console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
-    )
+def _has_failed(
+    config: FinetuneConfig, task: Task, data: TaskData, scores: dict[str, float], done: Sweep | None
+) -> bool:
+    """Return whether the run, or the best of several, is no better than a constant prediction."""
+    if done is not None:
+        return done.best.failed
+    dev = [data.dev[i] for i in split_dev(data.dev)[1]] if task.scored_apart else data.dev
+    return has_failed(selection_metric(config, task, data.dev), scores, task, dev)
 
 
 def _several(
@@ -280,7 +292,12 @@ def _several(
 
 
 def _about(
-    config: FinetuneConfig, task: Task, checkpoint: Checkpoint, dev: Examples, sentences: str, scores: dict[str, float]
+    config: FinetuneConfig,
+    task: Task,
+    checkpoint: Checkpoint,
+    dev: Examples | None,
+    sentences: str,
+    scores: dict[str, float],
 ) -> About:
     """Return what the report and the model card say. sentences: about the scores."""
     base, name = hub_id(checkpoint.folder), Path(dev).name if isinstance(dev, str | Path) else "dev examples"
@@ -293,15 +310,23 @@ def _about(
 
 
 def _finish(
-    run: RunFolder, about: About, tuned: TrainedRun, data: TaskData, scores: dict[str, float], done: Sweep | None
+    run: RunFolder,
+    about: About,
+    tuned: TrainedRun,
+    data: TaskData,
+    on_test: list[Any],
+    scores: dict[str, float],
+    done: Sweep | None,
 ) -> None:
     """Write the results, with an evaluation on all dev examples: for several runs, including the selection half."""
     if done is not None:
         storage.write_json(run.path / "sweep.json", done.to_json())
-    result = {"scores": tuned.task.score(tuned.predictions, data.dev), "examples": len(data.dev)}
-    title = f"{run.path.absolute().name} on all its dev examples"
-    with evaluation_folder(run.path / DEV) as folder:
-        write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
+    for name, predicted, examples in ((DEV, tuned.predictions, data.dev), (TEST, on_test, data.test)):
+        if examples:
+            result = {"scores": tuned.task.score(predicted, examples), "examples": len(examples)}
+            title = f"{run.path.absolute().name} on all its {name} examples"
+            with evaluation_folder(run.path / name) as folder:
+                write_evaluation(folder, title, tuned.task, predicted, examples, result)
     storage.write_json(run.path / SCORES, scores)
     page = run_page(run.path, about.text, {}) if done is None else sweep_page(run.path, about.text, done)
     trainer.finish(tuned.job, run, page.html(), about)
@@ -328,4 +353,6 @@ def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, ru
     delete_checkpoints(run.path)  # if the process was killed just before it did this
     done = read_sweep(run.path) if len(expand_grid(config)) > 1 else None
     scores = storage.read_json(run.path / SCORES)
-    return Finetuned(model, task, checkpoint.tokenizer, config.max_length, scores, [], run.path, done)
+    on_test = storage.read_json(run.path / TEST / SCORES)["scores"] if data.test else None
+    failed = _has_failed(config, task, data, scores, done)
+    return Finetuned(model, task, checkpoint.tokenizer, config.max_length, scores, on_test, failed, [], run.path, done)

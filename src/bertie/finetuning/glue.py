@@ -96,7 +96,7 @@ def _run_task(
     run, dev = out / files.of.name, next(iter(files.labeled.values()))
     console.info(f"{files.of.folder}: {files.train.name}, {dev.name} → {run}")
     settings = replace(config, task=files.task, metric=next(iter(files.labeled)).metrics[0])
-    done = finetune(settings, files.train, dev, start, run, threads=threads)
+    done = finetune(settings, files.train, start, run, dev=dev, threads=threads)
     scores = _scores(files, done, run, config.strict)
     _predictions(files, done, run)
     return scores

@@ -35,8 +35,8 @@ InputTokens = Literal["model", "gpt"]
 class FinetuneTraining:
     """Settings of the training loop."""
 
-    epochs: Positive = 3
-    """Passes over the training examples."""
+    epochs: Count = 0
+    """Passes over the training examples; 0: 3 (embed: 1), or more for few examples: as many as give 300 steps, at most 20."""
     steps: Count = 0
     """Number of optimizer steps; 0: as many as the epochs take."""
     batch_size: Positive = 32
@@ -44,8 +44,9 @@ class FinetuneTraining:
     shuffle: bool = True
     """Shuffle the training examples in every epoch. Unshuffled examples keep the order of their file, such as easy ones
     first (curriculum learning)."""
-    learning_rate: NotNegative = 5e-5
-    """Peak learning rate of the schedule."""
+    learning_rate: NotNegative = 0.0
+    """Peak learning rate of the schedule; 0: by the hidden size. From 768 on, 5e-5 (choose and embed: 2e-5); from 384 on 6 times
+    as much, below 20 times; 1e-2 for a frozen encoder."""
     layer_decay: PositiveFraction = 1.0
     """Layer-wise learning rate decay: factor from each layer to the layer below it, such as 0.95; 1: no decay."""
     reinit_layers: Count = 0
@@ -134,6 +135,13 @@ class FinetuneConfig:
     GPT had 0.5."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the model's own, by default its first."""
+    dev_share: Annotated[float, Range(0, 0.5, above=True)] = 0.1
+    """Share of the training examples to hold out as the dev set, if no dev examples are given: about the same share of each
+    class, and equal texts on one side."""
+    test_share: Annotated[float, Range(0, 0.5)] = 0.0
+    """Share of the training examples to hold out as the test set, which is scored once, after training."""
+    group: str = ""
+    """Column of the training examples whose equal values are held out together, such as the author or the document."""
     max_train_examples: Count = 0
     """Use a random subset of this many training examples, the same for every seed; 0: all."""
     strict: bool = False

@@ -211,9 +211,13 @@ def _job(
     config, task = dev.batcher.config, data.task
     settings = config.training
     units = _units(task, data.train_sequences)
-    per_epoch = _steps_per_epoch(config, task, len(units))
+    per_epoch = steps_per_epoch(config, data)
     heads = {task.kind: 1.0, **gpt.auxiliary_weights(config)}
-    length, rate, norm = StepCount(count_steps(config, data)), settings.learning_rate, settings.max_grad_norm
+    length, rate, norm = (
+        StepCount(settings.steps or settings.epochs * per_epoch),
+        settings.learning_rate,
+        settings.max_grad_norm,
+    )
 
     def stream(_: int, position: Position) -> Generator[Step]:
         while True:
@@ -251,16 +255,11 @@ def _job(
     )
 
 
-def count_steps(config: FinetuneConfig, data: TaskData) -> int:
-    """Return the number of optimizer steps of one run."""
-    per_epoch = _steps_per_epoch(config, data.task, len(_units(data.task, data.train_sequences)))
-    return config.training.steps or config.training.epochs * per_epoch
-
-
-def _steps_per_epoch(config: FinetuneConfig, task: Task, units: int) -> int:
-    size = config.training.batch_size
+def steps_per_epoch(config: FinetuneConfig, data: TaskData) -> int:
+    """Return the number of optimizer steps of one epoch."""
+    size, units = config.training.batch_size, len(_units(data.task, data.train_sequences))
     # A last batch of one pair has no negatives: it is left out, a different pair in each epoch.
-    drop_last = task.unit == "batch" and units % size == 1
+    drop_last = data.task.unit == "batch" and units % size == 1
     return -(-(units - drop_last) // size)
 
 

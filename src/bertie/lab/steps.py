@@ -203,7 +203,7 @@ class FinetuneStep:
             shutil.rmtree(run)  # the user has deleted its result, and `tidy` the weights
         if self.checkpoint:
             model = model / "checkpoints" / f"step-{self.checkpoint:08d}"
-        tuned = finetune(recipe, self.train, self.dev, model, run, threads=at.threads)
+        tuned = finetune(recipe, self.train, model, run, dev=self.dev, threads=at.threads)
         examples = labeled_examples(recipe.task.reader, self.dev, recipe.strict)
         path = run / DEV / PREDICTIONS
         lines = path.read_text(encoding="utf-8").splitlines()

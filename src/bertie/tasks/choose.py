@@ -43,6 +43,7 @@ from bertie.tokenizers.tokenizer import Tokenizer
 class Choose(TaskDefaults):
     """Select the best of several endings of a context."""
 
+    base_learning_rate = 2e-5
     facts = HeadFacts("multiple choice", "the best of several endings", "multiple-choice", "choice")
     prediction = ChoicePrediction
     labels = ()

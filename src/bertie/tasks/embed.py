@@ -44,6 +44,8 @@ class Embed(TaskDefaults):
     second texts are one candidate, and other partners of the same first text are none, in training and in evaluation.
     """
 
+    base_learning_rate = 2e-5
+    base_epochs = 1
     facts = HeadFacts("sentence embeddings", "vectors of texts", "sentence-similarity", "vectors")
     prediction = SimilarityPrediction
     text_pooling = None

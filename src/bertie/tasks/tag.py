@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from bertie.model.heads.heads import TokenHead
 from bertie.tasks import aggregation, tag_tokens, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.encoding import by_example
-from bertie.tasks.entities import entity_counts
+from bertie.tasks.entities import entities, entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings, member_table
 from bertie.tasks.evaluation.passages import Passage, shortened
@@ -203,6 +203,14 @@ class Tag(TaskDefaults):
             raise UserError(f"{problem} of the model's tags, such as {self.labels[0]}")
         found = f"{names} ({console.plural(len(unknown), 'word')}, first {source})"
         console.warn(f"tags that do not occur in the training examples count as errors: {found}")
+
+    def to_row(self, example: TaggedSentence) -> dict[str, Any]:
+        tags = example.tags or ()
+        if example.text is None:
+            return {"tokens": example.words, "tags": tags}
+        found = entities(tags, cast(TaggedSentences, self.reader.kind).form)
+        spans = [(example.places[first][0], example.places[end - 1][1], kind) for kind, first, end in found]
+        return {"text": example.text, "spans": [{"start": a, "end": b, "label": kind} for a, b, kind in spans]}
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         tokenizer = super().own_tokenizer(tokenizer)

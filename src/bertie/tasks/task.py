@@ -27,7 +27,7 @@ A task inherits `TaskDefaults`. Methods that several tasks have in common are fu
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NewType, Protocol, Self
 
@@ -65,6 +65,10 @@ class TaskDefaults(Protocol):
     tuned: Any = ""
     """Name of the field with a parameter that `calibrate` tunes after training, such as the threshold of SQuAD 2.0. The field is
     empty or None if it was not tuned. Empty: the task has no such parameter."""
+    base_learning_rate: Any = 5e-5
+    """The peak learning rate for an encoder of the size of BERT-base, from the literature."""
+    base_epochs: Any = 3
+    """The number of epochs for thousands of examples, from the literature."""
     scored_apart: Any = False
     """Whether also a single run is tuned on the selection half of the dev examples and scored on the report half."""
     score_with_odds: Any = None
@@ -118,6 +122,10 @@ class TaskDefaults(Protocol):
     def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Any:  # noqa: ARG002
         """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""
         return self
+
+    def to_row(self, example: Any) -> dict[str, Any]:
+        """Return an example as a row that its reader reads, for examples of files without rows."""
+        return {name: value for name, value in asdict(example).items() if value is not None and name != "source"}
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Return the tokenizer of a run that is fine-tuned from a model with another one: it truncates as the task does."""

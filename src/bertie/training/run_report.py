@@ -16,7 +16,7 @@ from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
 from bertie.training.run_folder import ENVIRONMENT, read_metrics
 
-DEV = "dev"  # subfolder of a fine-tuning run: the evaluation on the dev set
+DEV, TEST = "dev", "test"  # subfolders of a fine-tuning run: the evaluations on the dev set and on the test set
 
 
 def head_name(kind: str) -> str:
@@ -105,9 +105,10 @@ def provenance_section(page: Page, run: Path, settings_from: Path | None = None)
 
 
 def link_to_dev(page: Page, run: Path) -> None:
-    """Add a link to the evaluation on the dev set, if the run has one."""
-    if (run / DEV / PAGE).is_file():
-        page.links({"Evaluation on the dev set: correct and wrong predictions": f"{DEV}/{PAGE}"})
+    """Add links to the evaluations on the dev set and the test set, as far as the run has them."""
+    names = [name for name in (DEV, TEST) if (run / name / PAGE).is_file()]
+    if names:
+        page.links({f"Evaluation on the {name} set: correct and wrong predictions": f"{name}/{PAGE}" for name in names})
 
 
 def loss_chart(page: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:

@@ -112,7 +112,7 @@ def test_a_fine_tuned_run_and_its_conversion_say_where_they_come_from(pretrained
     (tmp_path / "dev.tsv").write_text(rows)
     training = FinetuneTraining(steps=2, batch_size=4, precision="fp32")
     config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), training, max_length=16, card=CardFacts("mit"))
-    tuned = bertie.finetune(config, tmp_path / "dev.tsv", tmp_path / "dev.tsv", cached, tmp_path / "run", threads=1)
+    tuned = bertie.finetune(config, tmp_path / "dev.tsv", cached, tmp_path / "run", dev=tmp_path / "dev.tsv", threads=1)
     found = card(tmp_path / "run")
     assert (found.base_model, found["base_model_relation"], found.license) == ("me/small", "finetune", "mit")
     assert found.language is None

@@ -20,10 +20,8 @@ from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.checkpoints.training_state import Counters
 from bertie.examples.texts import Example
-from bertie.finetuning import finetune as finetuning
-from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, GridSearch
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model
 from bertie.model.config import TransformerConfig
 from bertie.model.heads.vector_modules import Normalize
@@ -37,7 +35,7 @@ TRAINING = CONFIG.training
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:
-    return bertie.finetune(config, rows[:50], rows[50:], start, out, threads=1)
+    return bertie.finetune(config, rows[:50], start, out, dev=rows[50:], threads=1)
 
 
 def test_finetune_learns_a_simple_task(rows: list[dict[str, str]], start: Path) -> None:
@@ -59,41 +57,10 @@ def test_training_of_vectors_says_what_it_drops(
     sentence_transformers_format.write(copied, tiny_config, how, 24)
     config = replace(CONFIG, task=Embed(), training=replace(TRAINING, epochs=1))
     rows = [{"text": "and a", "text_pair": "and b"}, {"text": "in a", "text_pair": "in b"}]
-    bertie.finetune(config, rows, rows, copied, tmp_path / "run", threads=1)
+    bertie.finetune(config, rows, copied, tmp_path / "run", dev=rows, threads=1)
     said = " ".join(capsys.readouterr().err.split())
     lost = "the pooling cls, the modules Normalize, the prompts query, lowercasing, the width 5"
     assert f"{copied}: {lost} isn't carried over" in said
-
-
-@pytest.mark.parametrize(
-    ("config", "training", "width", "advice"),
-    [
-        (
-            {},
-            {},
-            32,
-            "not the small hidden size 32 and 14 steps: try --training.learning-rate 0.0003 and more --training.e",
-        ),
-        ({}, {"steps": 100}, 32, "not the small hidden size 32 and 100 steps: try --training.learning-rate 0.0003"),
-        ({}, {}, 768, "not 14 steps: try more --training.epochs (now 2)"),
-        ({}, {"epochs": 15}, 768, ""),
-        ({}, {"learning_rate": 3e-4}, 32, ""),
-        (
-            {"frozen": True},
-            {},
-            32,
-            "a frozen encoder needs a higher learning rate than 5e-05: --training.learning-rate 3e-3",
-        ),
-        ({"grid": GridSearch(learning_rate=(5e-5,))}, {}, 32, ""),
-    ],
-)
-def test_advice_about_the_learning_rate(
-    rows: list[dict[str, str]], start: Path, config: Any, training: Any, width: int, advice: str
-) -> None:
-    default = replace(TRAINING, **{"learning_rate": 5e-5} | training)
-    settings = replace(CONFIG, training=default, **config)
-    found = finetuning._advice(settings, load_task_data(settings, rows[:50], rows[50:], read_checkpoint(start)), width)
-    assert advice in found if advice else not found
 
 
 def test_runs_in_memory_and_in_a_folder_are_equal(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
@@ -130,7 +97,7 @@ def test_finished_run_is_not_reused_for_other_examples(rows: list[dict[str, str]
     renamed = [{**row, "label": {"yes": "yea", "no": "nay"}[row["label"]]} for row in rows]
     for train, dev in ((swapped[:50], swapped[50:]), (renamed[:50], renamed[50:]), (rows[:49], rows[49:])):
         with pytest.raises(UsageError, match="was made from other data"):
-            bertie.finetune(CONFIG, train, dev, start, tmp_path / "run", threads=1)
+            bertie.finetune(CONFIG, train, start, tmp_path / "run", dev=dev, threads=1)
     assert finetune(CONFIG, rows, start, tmp_path / "run").losses == []
 
 
@@ -203,7 +170,7 @@ def test_the_dropout_of_the_head_is_that_of_the_checkpoint_unless_it_is_given() 
 
 
 def test_from_scratch_takes_size_and_vocabulary_only(rows: list[dict[str, str]], start: Path) -> None:
-    no_training = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=0.0))
+    no_training = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=1e-30))
     pretrained = read_checkpoint(start).weights["encoder.embeddings.word.weight"]
     tuned, scratch = finetune(no_training, rows, start), finetune(replace(no_training, from_scratch=True), rows, start)
     assert torch.equal(tuned.model.encoder.embeddings.word.weight.detach(), pretrained)
@@ -254,7 +221,7 @@ def test_dropped_heads_are_reported(
 def test_head_of_another_task_with_as_many_classes_is_not_reused(
     rows: list[dict[str, str]], start: Path, tmp_path: Path
 ) -> None:
-    no_training = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=0.0))
+    no_training = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=1e-30))
     finetune(CONFIG, rows, start, tmp_path / "a")
     other = [{**row, "label": "ab"[i // 2 % 2]} for i, row in enumerate(rows)]
     from_start, from_tuned = finetune(no_training, other, start), finetune(no_training, other, tmp_path / "a")
@@ -284,20 +251,22 @@ def test_impossible_configurations_leave_no_folder(
 
 def test_examples_that_cannot_be_learned_from_are_refused(rows: list[dict[str, str]], start: Path) -> None:
     with pytest.raises(UserError, match="no examples"):
-        bertie.finetune(CONFIG, [], rows, start, threads=1)
+        bertie.finetune(CONFIG, [], start, dev=rows, threads=1)
     with pytest.raises(UserError, match="no examples"):
-        bertie.finetune(CONFIG, rows, [], start, threads=1)
+        bertie.finetune(CONFIG, rows, start, dev=[], threads=1)
     with pytest.raises(UserError, match="every example has the label 'yes'"):
-        bertie.finetune(CONFIG, rows[::2], rows, start, threads=1)
+        bertie.finetune(CONFIG, rows[::2], start, dev=rows, threads=1)
     mixed = [Example("in", "the", "yes", "a:1"), Example("in", None, "no", "a:2")]
     with pytest.raises(UserError, match="a:2: found one text, but the training examples have two"):
-        bertie.finetune(CONFIG, mixed, mixed[:1], start, threads=1)
+        bertie.finetune(CONFIG, mixed, start, dev=mixed[:1], threads=1)
     with pytest.raises(UserError, match="example 1: two texts, where the training examples have one"):
-        bertie.finetune(CONFIG, rows[:50], [{**row, "text_pair": "b"} for row in rows[50:]], start, threads=1)
+        bertie.finetune(CONFIG, rows[:50], start, dev=[{**row, "text_pair": "b"} for row in rows[50:]], threads=1)
 
 
 def test_model_of_single_texts_refuses_pairs(start: Path, rows: list[dict[str, str]], tmp_path: Path) -> None:
-    bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), rows[:50], rows[50:], start, tmp_path / "run")
+    bertie.finetune(
+        replace(CONFIG, training=replace(TRAINING, steps=1)), rows[:50], start, tmp_path / "run", dev=rows[50:]
+    )
     model = bertie.load(tmp_path / "run", threads=1)
     with pytest.raises(UserError, match="example 1: found two texts, but the training examples have one"):
         model.predict([("a", "b")])
@@ -309,7 +278,9 @@ def test_empty_texts_are_counted(
     start: Path, rows: list[dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = replace(CONFIG, training=replace(TRAINING, steps=1))
-    bertie.finetune(config, [*rows[:50], {"text": " ", "label": "no"}], rows[50:], start, tmp_path / "run", threads=1)
+    bertie.finetune(
+        config, [*rows[:50], {"text": " ", "label": "no"}], start, tmp_path / "run", dev=rows[50:], threads=1
+    )
     assert "1 of 51 training examples have no text" in capsys.readouterr().err
 
 
@@ -321,11 +292,11 @@ def test_questions_whose_answer_is_not_in_the_context_are_reported(
     path = tmp_path / "questions.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     config = replace(CONFIG, task=Span(), training=replace(TRAINING, steps=1))
-    bertie.finetune(config, path, rows, start, threads=1)
+    bertie.finetune(config, path, start, dev=rows, threads=1)
     reason = "the answer is not in the context (questions.jsonl:3; questions.jsonl:5)"
     assert f"skipped 2 of 6 training examples: {reason}" in capsys.readouterr().err
     with pytest.raises(UserError, match="cannot train on 2 training examples"):
-        bertie.finetune(replace(config, strict=True), path, rows, start, threads=1)
+        bertie.finetune(replace(config, strict=True), path, start, dev=rows, threads=1)
 
 
 def test_batches_of_one_pair_are_refused_or_dropped(start: Path) -> None:
@@ -334,12 +305,12 @@ def test_batches_of_one_pair_are_refused_or_dropped(start: Path) -> None:
         {"text": "in " * i + "ka", "text_pair": "ka " * i + "du"} for i in range(5)
     ]  # equal texts are no negatives
     config = replace(CONFIG, task=Embed(), training=replace(TRAINING, batch_size=2, epochs=1))
-    found = bertie.finetune(config, pairs, pairs, start, threads=1)
+    found = bertie.finetune(config, pairs, start, dev=pairs, threads=1)
     assert len(found.losses) == 2  # the fifth pair would be a batch of one
     assert min(found.losses) > 0
     for bad, some in ((replace(config, training=replace(TRAINING, batch_size=1)), pairs), (config, pairs[:1])):
         with pytest.raises(UsageError, match="pairs without scores need negatives from their batch"):
-            bertie.finetune(bad, some, pairs, start, threads=1)
+            bertie.finetune(bad, some, start, dev=pairs, threads=1)
 
 
 def test_class_weights_change_the_training_and_are_kept(
@@ -359,7 +330,7 @@ def test_finetune_reports_how_the_first_row_was_read(
 ) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("class\tpremise\thypothesis\nyes\t☃ in\tand\nno\tand\tin\n", encoding="utf-8")
-    bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, path, start)
+    bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, start, dev=path)
     line = "2 examples, the first with text '☃ in', text_pair 'and', label 'yes'"
     said = capsys.readouterr().err
     assert said.count(f"{path}: {line}") == 2

@@ -33,7 +33,7 @@ LAYERS = [layers for layers in get_args(LayerSelection) if not layers.endswith("
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
-    return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
+    return bertie.finetune(config, rows[:40], start, out, dev=rows[40:], threads=1)
 
 
 def words(rows: list[dict[str, str]]) -> list[dict[str, Any]]:

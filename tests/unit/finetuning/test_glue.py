@@ -342,9 +342,9 @@ def test_from_mnli_starts_three_tasks_from_the_mnli_run(
 ) -> None:
     train, started = glue_module.finetune, {}
 
-    def noted(config: Any, train_file: Any, dev: Any, model: Any, out: Path, **named: Any) -> Any:
+    def noted(config: Any, train_file: Any, model: Any, out: Path, **named: Any) -> Any:
         started[out.name] = model if isinstance(model, Path) else model.folder
-        return train(config, train_file, dev, model, out, **named)
+        return train(config, train_file, model, out, **named)
 
     monkeypatch.setattr(glue_module, "finetune", noted)
     out = tmp_path / "out"
@@ -362,14 +362,14 @@ def test_from_mnli_starts_three_tasks_from_the_mnli_run(
 def test_run_of_another_task_gives_encoder_and_pooler_but_not_its_head(
     done: tuple[Path, dict[str, Any]], whole: Path, start: Path
 ) -> None:
-    no_training = replace(CONFIG, training=replace(CONFIG.training, steps=1, learning_rate=0.0))
+    no_training = replace(CONFIG, training=replace(CONFIG.training, steps=1, learning_rate=1e-30))
     mnli, base = read_checkpoint(done[0] / "mnli").weights, read_checkpoint(start).weights
     shared = [name for name in mnli if not name.startswith("heads.")]
     assert not all(torch.equal(mnli[name], base[name]) for name in shared)
     for task, folder in ((Classify(), "RTE"), (Regress(), "STS-B")):
         files, config = (whole / folder / "train.tsv", whole / folder / "dev.tsv"), replace(no_training, task=task)
-        found = bertie.finetune(config, *files, done[0] / "mnli", threads=1).model.state_dict()
-        fresh = bertie.finetune(config, *files, start, threads=1).model.state_dict()
+        found = bertie.finetune(config, files[0], done[0] / "mnli", dev=files[1], threads=1).model.state_dict()
+        fresh = bertie.finetune(config, files[0], start, dev=files[1], threads=1).model.state_dict()
         assert all(torch.equal(found[name], mnli[name]) for name in shared if name.startswith("encoder."))
         assert torch.equal(found[f"heads.{task.kind}.pooler.weight"], mnli["pooler.weight"])
         assert torch.equal(found[f"heads.{task.kind}.out.weight"], fresh[f"heads.{task.kind}.out.weight"])

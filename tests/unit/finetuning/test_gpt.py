@@ -63,7 +63,7 @@ def start(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) 
 def run(start: Path, rows: list[dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "run"
     training = replace(TRAINING, checkpoint_every=5)
-    bertie.finetune(replace(CONFIG, training=training), rows[:50], rows[50:], start, out, threads=1)
+    bertie.finetune(replace(CONFIG, training=training), rows[:50], start, out, dev=rows[50:], threads=1)
     return out
 
 
@@ -159,7 +159,7 @@ def test_the_loss_is_that_of_the_task_and_a_share_of_language_modeling(
     expected["loss"].backward()
     word = model.encoder.embeddings.word.weight
     assert word.grad is not None
-    bertie.finetune(config, rows[:8], rows[8:12], start, tmp_path / "run", threads=1)
+    bertie.finetune(config, rows[:8], start, tmp_path / "run", dev=rows[8:12], threads=1)
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     train, held_out = (next(each for each in records if each["split"] == split) for split in ("train", "eval"))
     for name, value in expected.items():
@@ -191,13 +191,13 @@ def test_a_run_is_read_back_and_predicts_the_same(kind: str, start: Path, tmp_pa
         given = [{"text": row["text"], "labels": ["a", "b"][: i % 3]} for i, row in enumerate(PAIRS)]
     config = replace(CONFIG, task=tasks[kind])
     out = tmp_path / "run"
-    tuned = bertie.finetune(config, given, given, start, out, threads=1)
+    tuned = bertie.finetune(config, given, start, out, dev=given, threads=1)
     loaded = bertie.load(out)
     assert loaded.model.kinds == {kind}
     assert loaded.tokenizer.templates == tuned.tokenizer.templates
     assert loaded.tokenizer.fingerprint == tuned.tokenizer.fingerprint
     assert loaded.predict(given) == tuned.predict(given)
-    assert bertie.finetune(config, given, given, start, out, threads=1).predict(given) == tuned.predict(given)
+    assert bertie.finetune(config, given, start, out, dev=given, threads=1).predict(given) == tuned.predict(given)
     values = json.loads((out / "config.json").read_text())
     one_matrix = {"choose": "OpenAIGPTModel"}.get(kind, "OpenAIGPTForSequenceClassification")
     assert values["architectures"] == [one_matrix]
@@ -235,7 +235,7 @@ def test_a_head_with_a_pooler_is_saved_with_the_names_of_bertie(
     start: Path, rows: list[dict[str, str]], tmp_path: Path
 ) -> None:
     config = replace(CONFIG, input_tokens="model", lm_weight=0.5)
-    bertie.finetune(config, rows[:50], rows[50:], start, tmp_path / "run", threads=1)
+    bertie.finetune(config, rows[:50], start, tmp_path / "run", dev=rows[50:], threads=1)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["architectures"] == ["OpenAIGPTModel"]
     tuned = bertie.load(tmp_path / "run")
     assert "heads.classify.pooler.weight" in tuned.model.state_dict()
@@ -244,7 +244,7 @@ def test_a_head_with_a_pooler_is_saved_with_the_names_of_bertie(
 def test_auxiliary_losses_suit_tasks_on_tokens(start: Path, tmp_path: Path) -> None:
     given = [{"words": ["the", "in", "and"], "tags": ["a", "b", ("a", "b")[i % 2]]} for i in range(16)]
     config = replace(CONFIG, task=Tag(), input_tokens="model")
-    tuned = bertie.finetune(config, given, given, start, tmp_path / "run", threads=1)
+    tuned = bertie.finetune(config, given, start, tmp_path / "run", dev=given, threads=1)
     assert bertie.load(tmp_path / "run").predict(given) == tuned.predict(given)
 
 
@@ -315,7 +315,7 @@ def test_recipes_have_the_settings_of_the_paper() -> None:
 def test_frequencies_of_labels_need_a_bias(start: Path) -> None:
     given = [{"text": "the in", "labels": ["a"]}, {"text": "in", "labels": []}]
     config = replace(CONFIG, task=MultiLabel())
-    tuned = bertie.finetune(config, given * 4, given, start, threads=1)
+    tuned = bertie.finetune(config, given * 4, start, dev=given, threads=1)
     assert np.isfinite(tuned.losses).all()
     assert tuned.model.heads["multi_label"].out.bias is None  # type: ignore[union-attr]
 
@@ -363,9 +363,9 @@ def test_swapped_texts_have_the_same_score(task: Regress | Classify, frozen: boo
     config = replace(SIMILAR, task=replace(task, pooling="both_orders"))
     if frozen:  # the tokens are those of an earlier run
         first = tmp_path / "first"
-        bertie.finetune(config, given, given, start, first, threads=1)
+        bertie.finetune(config, given, start, first, dev=given, threads=1)
         config = replace(config, frozen=True, lm_weight=0.0)
-    tuned = bertie.finetune(config, given, given, first, tmp_path / "run", threads=1)
+    tuned = bertie.finetune(config, given, first, tmp_path / "run", dev=given, threads=1)
     loaded = bertie.load(tmp_path / "run")
     pairs = [["in and the", "the in"], ["and", "the the"]]
     assert loaded.predict(pairs) == tuned.predict(pairs) == loaded.predict([pair[::-1] for pair in pairs])
@@ -394,10 +394,10 @@ def test_both_orders_are_for_pairs_and_models_without_segments(start: Path, rows
     checkpoint = read_checkpoint(start)
     both = replace(checkpoint, config=replace(SIZE, type_vocab_size=2))
     with pytest.raises(UsageError, match=r"task\.pooling both_orders is for models without segments"):
-        bertie.finetune(plain, PAIRS, PAIRS, both, threads=1)
+        bertie.finetune(plain, PAIRS, both, dev=PAIRS, threads=1)
     first = replace(checkpoint, config=replace(SIZE, causal=False))
     pairs = [["in and the", "the in"]]
-    tuned = bertie.finetune(plain, PAIRS, PAIRS, first, threads=1)
+    tuned = bertie.finetune(plain, PAIRS, first, dev=PAIRS, threads=1)
     assert tuned.predict(pairs) == tuned.predict([pairs[0][::-1]])
 
 
@@ -408,5 +408,5 @@ def test_filler_of_bf16_changes_no_loss(start: Path) -> None:
         training = replace(TRAINING, steps=2, precision=precision, learning_rate=1e-4)
         dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "head_dropout_prob": 0.0}
         config = replace(SIMILAR, training=training, **dropout)  # type: ignore[arg-type]
-        losses.append(bertie.finetune(config, PAIRS, PAIRS, start, threads=1).losses)
+        losses.append(bertie.finetune(config, PAIRS, start, dev=PAIRS, threads=1).losses)
     np.testing.assert_allclose(losses[0], losses[1], rtol=0.02)

@@ -72,7 +72,9 @@ def test_padded_micro_batches_have_the_same_losses(
         training = replace(CONFIG.training, precision=precision)
         config = replace(CONFIG, task=task, training=training, lstm_hidden_size=lstm_hidden_size)
         no_dropout = replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        losses[precision, multiple] = bertie.finetune(no_dropout, examples[:24], examples[50:], start, threads=1).losses
+        losses[precision, multiple] = bertie.finetune(
+            no_dropout, examples[:24], start, dev=examples[50:], threads=1
+        ).losses
         for micro in seen:
             tokens, head_rows = len(micro.batch.input_ids), len(micro.rows)
             assert (tokens % multiple, head_rows % multiple) == (0, 0)
@@ -93,5 +95,5 @@ def test_last_dev_pair_joins_the_batch_before_it(start: Path, tmp_path: Path, mo
     seen: list[MicroBatch] = []
     watch(seen, monkeypatch)
     config = replace(CONFIG, task=Embed(), training=replace(CONFIG.training, batch_size=4))
-    bertie.finetune(config, pairs[:8], pairs, start, tmp_path / "run", threads=1)
+    bertie.finetune(config, pairs[:8], start, tmp_path / "run", dev=pairs, threads=1)
     assert [len(micro.targets["embed"].weight) for micro in seen] == [4, 4, 4, 5]

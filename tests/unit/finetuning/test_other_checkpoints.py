@@ -54,6 +54,6 @@ def test_fine_tuning_from_googles_files_is_that_from_the_same_weights(rows: Rows
     for name in ("vocab.txt", "tokenizer_config.json"):
         (folder / name).write_bytes((start / name).read_bytes())
     assert (folder / "bert_config.json").is_file()
-    runs = [bertie.finetune(CONFIG, rows[:16], rows[16:24], place, None, threads=1) for place in (start, folder)]
+    runs = [bertie.finetune(CONFIG, rows[:16], place, None, dev=rows[16:24], threads=1) for place in (start, folder)]
     assert runs[0].losses == runs[1].losses
     assert runs[0].scores == runs[1].scores

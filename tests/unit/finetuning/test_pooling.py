@@ -75,7 +75,7 @@ def examples(kind: str, pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def finetune(config: FinetuneConfig, rows: Any, model: Path, out: Path | None = None) -> Finetuned:
-    return bertie.finetune(config, rows[:32], rows[32:], model, out, threads=1)
+    return bertie.finetune(config, rows[:32], model, out, dev=rows[32:], threads=1)
 
 
 def with_task(
@@ -245,7 +245,7 @@ def test_combinations_without_sense_are_refused(pairs: list[dict[str, Any]], sta
     with pytest.raises(UsageError, match=r"task\.pooling is \"vectors\".* lstm_hidden_size is 6: set it to 0"):
         with_task(CONFIG, Classify(), "vectors")
     with pytest.raises(UsageError, match=r"task\.pooling is not known"):
-        bertie.finetune({"extends": "tag", "task": {"kind": "tag", "pooling": "max"}}, [], [], static)
+        bertie.finetune({"extends": "tag", "task": {"kind": "tag", "pooling": "max"}}, [], static, dev=[])
     with pytest.raises(UsageError, match="max_length is 4: the model reads 5 to 64 tokens"):
         finetune(with_task(CONFIG, Classify(), "max", max_length=4), pairs, static)
     finetune(with_task(CONFIG, Classify(), "max"), pairs, static, tmp_path / "run")

@@ -58,7 +58,7 @@ def start(
 
 
 def finetune(config: FinetuneConfig, rows: list[Any], start: Path, out: Path) -> Predictor:
-    bertie.finetune(config, rows, rows, start, out, threads=1)
+    bertie.finetune(config, rows, start, out, dev=rows, threads=1)
     return bertie.load(out, threads=1)
 
 

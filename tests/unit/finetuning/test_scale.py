@@ -48,7 +48,7 @@ def priced(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
 def several(priced: list[dict[str, Any]], start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two numbers for each text."""
     out = tmp_path_factory.mktemp("several") / "run"
-    finetune(CONFIG | {"task": {"labels": list(NAMES)}}, priced, priced, start, out, threads=1)
+    finetune(CONFIG | {"task": {"labels": list(NAMES)}}, priced, start, out, dev=priced, threads=1)
     return out
 
 
@@ -59,7 +59,7 @@ def test_prices_are_learned_like_standardized_numbers(priced: list[dict[str, Any
     found = []
     for numbers in (prices, unit):
         examples = [{"text": text, "score": number} for text, number in zip(texts, numbers.tolist(), strict=True)]
-        tuned = finetune(CONFIG, examples, examples, start, threads=1)
+        tuned = finetune(CONFIG, examples, start, dev=examples, threads=1)
         found.append(np.array([prediction.score for prediction in tuned.predict(texts)]))
     np.testing.assert_allclose(found[0], found[1] * prices.std() + prices.mean(), rtol=1e-5)
     assert np.mean((found[0] - prices) ** 2) < 0.2 * prices.var()
@@ -218,6 +218,6 @@ def test_real_scales(shared_data: Path, minilm: Path, seed: int, factor: int) ->
     for row in (*train, *dev):
         row["score"] = 30_000 * (factor > 1) + factor * row["score"]
     config = {"extends": "regress", "seed": seed, "training": {"learning_rate": 3e-4, "epochs": 4}}
-    scores = finetune(config, train, dev, minilm, threads=1).scores
+    scores = finetune(config, train, minilm, dev=dev, threads=1).scores
     assert scores["mse"] <= 5 * factor**2
     assert scores["spearman"] >= 0.95

@@ -28,7 +28,7 @@ EARLY_STOPPING = replace(TRAINING, epochs=40, learning_rate=2e-2, eval_every=3, 
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
-    return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
+    return bertie.finetune(config, rows[:40], start, out, dev=rows[40:], threads=1)
 
 
 def flat(model: torch.nn.Module) -> torch.Tensor:
@@ -161,4 +161,6 @@ def test_patience_needs_a_loss_to_watch(start: Path) -> None:
     dev = [{"tokens": ["ka"] * 40, "tags": ["B-Y"] * 39 + ["B-X"]}]
     train = [{"tokens": ["ka", "du"], "tags": ["B-X", "O"]}]
     with pytest.raises(UserError, match="so there is no dev loss to watch"):
-        bertie.finetune(replace(CONFIG, task=Tag(truncation="head"), training=training), train, dev, start, threads=1)
+        bertie.finetune(
+            replace(CONFIG, task=Tag(truncation="head"), training=training), train, start, dev=dev, threads=1
+        )

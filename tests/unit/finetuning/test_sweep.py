@@ -36,7 +36,7 @@ TRAINING = CONFIG.training
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
-    return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
+    return bertie.finetune(config, rows[:40], start, out, dev=rows[40:], threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_seconds_of_a_run_include_earlier_calls(
 def test_run_that_learns_nothing_has_failed(
     rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    idle = replace(TRAINING, learning_rate=0.0)
+    idle = replace(TRAINING, learning_rate=1e-30)
     assert done(finetune(replace(CONFIG, training=idle), rows, start)).failed == 3
     assert "3 of 3 runs failed, including the best one: no better" in capsys.readouterr().err
     finetune(replace(CONFIG, training=replace(idle, steps=7), restarts=1), rows, start)
@@ -224,11 +224,13 @@ def test_invalid_selection_and_contradictions_are_refused(rows: list[dict[str, s
     with pytest.raises(UsageError, match="metric is 'bleu': choose one of the task's scores: accuracy, f1, matthews"):
         finetune(replace(CONFIG, metric="bleu"), rows, start)
     with pytest.raises(UserError, match="selecting the best of several runs needs at least 2 dev examples"):
-        bertie.finetune(CONFIG, rows[:40], rows[40:41], start)
+        bertie.finetune(CONFIG, rows[:40], start, dev=rows[40:41])
     with pytest.raises(UsageError, match=r"training\.steps and grid\.epochs both set the length of a run"):
         replace(CONFIG, grid=GridSearch(epochs=(1, 2)), training=replace(TRAINING, steps=3))
     with pytest.raises(UsageError, match=r"training\.trackers needs a run folder"):
-        bertie.finetune(replace(CONFIG, training=replace(TRAINING, trackers=("wandb",))), rows[:40], rows[40:], start)
+        bertie.finetune(
+            replace(CONFIG, training=replace(TRAINING, trackers=("wandb",))), rows[:40], start, dev=rows[40:]
+        )
 
 
 def test_sweep_does_not_resume_with_other_data(

@@ -50,7 +50,7 @@ def test_an_xlnet_is_fine_tuned(
     change: dict[str, object], xlnet: Path, rows: list[dict[str, str]], tmp_path: Path
 ) -> None:
     config = replace(CONFIG, **change)  # type: ignore[arg-type]
-    tuned = bertie.finetune(config, rows[:40], rows[40:], xlnet, tmp_path / "run", threads=1)
+    tuned = bertie.finetune(config, rows[:40], xlnet, tmp_path / "run", dev=rows[40:], threads=1)
     assert np.mean(tuned.losses[-5:]) < np.mean(tuned.losses[:5])
     loaded = bertie.load(tmp_path / "run")
     assert isinstance(loaded.model.encoder, XlnetEncoder)

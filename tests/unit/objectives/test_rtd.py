@@ -232,7 +232,7 @@ def test_fine_tuning_drops_the_generator(run: Path, small_texts: list[str], tmp_
     training = FinetuneTraining(steps=2, batch_size=8, learning_rate=1e-3, precision="fp32")
     config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), training, max_length=32)
     rows = [{"text": text[:60], "label": "ab"[i % 2]} for i, text in enumerate(small_texts[:24])]
-    tuned = bertie.finetune(config, rows[:16], rows[16:], run, tmp_path / "tuned", threads=1)
+    tuned = bertie.finetune(config, rows[:16], run, tmp_path / "tuned", dev=rows[16:], threads=1)
     assert tuned.model.generator is None
     assert tuned.model.kinds == {"classify"}
     assert not any(name.startswith("generator") for name in read_checkpoint(tmp_path / "tuned").weights)

@@ -44,7 +44,7 @@ def sentences(small_texts: list[str]) -> list[str]:
 def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Path:
     training = FinetuneTraining(steps=12, batch_size=8, learning_rate=3e-3, precision="fp32")
     config = FinetuneConfig(task, AdamW(), LinearDecay(), training, max_length=48, hidden_dropout_prob=0.0)
-    bertie.finetune(config, rows, rows, pretrained, out, threads=1)
+    bertie.finetune(config, rows, pretrained, out, dev=rows, threads=1)
     return out
 
 

@@ -85,7 +85,7 @@ def test_added_entries_are_spelled(
 def finetune(run: Path, rows: list[dict[str, str]], out: Path | None = None, **changes: Any) -> Finetuned:
     training = {"epochs": 40, "batch_size": 8, "learning_rate": 2e-2, "precision": "fp32"}
     config = {"extends": "classify", "training": training, "max_length": 16, **changes}
-    return bertie.finetune(config, rows, rows, run, out, threads=1)
+    return bertie.finetune(config, rows, run, out, dev=rows, threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def test_a_model_folder_that_can_be_fine_tuned(small_shards: Path, tmp_path: Pat
     rows = [{"text": f"text {i}", "label": str(i % 2)} for i in range(20)]
     tuned = bertie.finetune(
         {"extends": "classify", "lstm_hidden_size": 8, "training": {"steps": 2, "batch_size": 4}},
-        rows, rows, tmp_path / "glove",
+        rows, tmp_path / "glove", dev=rows,
     )  # fmt: skip
     assert len(tuned.predict(["text 1"])) == 1
     with pytest.raises(UsageError, match="already exists"):

@@ -154,7 +154,7 @@ def test_a_model_without_language_embeddings_has_no_language(pretrained: Path) -
 def test_a_fine_tuned_model_keeps_the_language_of_its_texts(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
     rows = [{"text": text[:50], "label": ("no", "yes")[i % 2]} for i, text in enumerate(small_texts[:16])]
     recipe: dict[str, Any] = {"extends": "classify", "max_length": 32, "training": {"steps": 3, "precision": "fp32"}}
-    bertie.finetune(recipe | {"language": "xb"}, rows, rows, run, tmp_path / "xb", threads=1)
+    bertie.finetune(recipe | {"language": "xb"}, rows, run, tmp_path / "xb", dev=rows, threads=1)
     assert json.loads((tmp_path / "xb" / "config.json").read_text())["lang_id"] == 1
     assert read_checkpoint(tmp_path / "xb").config.language == "xb"  # type: ignore[union-attr]
 
@@ -164,7 +164,7 @@ def test_a_fine_tuned_model_keeps_the_language_of_its_texts(run: Path, tmp_path:
 
     assert probabilities() == probabilities(language="xb") != probabilities(language="xa")
     with pytest.raises(UsageError, match="language is 'fr': choose from the model's, xa, xb"):
-        bertie.finetune(recipe | {"language": "fr"}, rows, rows, run, tmp_path / "fr", threads=1)
+        bertie.finetune(recipe | {"language": "fr"}, rows, run, tmp_path / "fr", dev=rows, threads=1)
     assert not (tmp_path / "fr").exists()
 
 

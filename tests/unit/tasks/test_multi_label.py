@@ -171,7 +171,7 @@ def trained(pretrained: Path, rows: list[dict[str, Any]], tmp_path_factory: pyte
         "training": {"epochs": 12, "batch_size": 16, "learning_rate": 2e-3},
     }
     out = tmp_path_factory.mktemp("runs") / "run"
-    tuned = finetune(recipe, rows, rows[:80], pretrained, out)
+    tuned = finetune(recipe, rows, pretrained, out, dev=rows[:80])
     assert tuned.scores["f1"] > 0.9
     return out
 

@@ -213,7 +213,7 @@ RECIPE = {
 @pytest.fixture(scope="module")
 def trained(pretrained: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
-    tuned = bertie.finetune(RECIPE, rows, rows, pretrained, out, threads=1)
+    tuned = bertie.finetune(RECIPE, rows, pretrained, out, dev=rows, threads=1)
     assert tuned.scores["macro_f1"] > 0.8
     return out
 
@@ -222,7 +222,7 @@ def trained(pretrained: Path, rows: list[dict[str, Any]], tmp_path_factory: pyte
 def masked(pretrained: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "masked"
     recipe = RECIPE | {"task": {"kind": "relate", "form": "masked"}, "training": {"steps": 2, "batch_size": 12}}
-    bertie.finetune(recipe, rows, rows, pretrained, out, threads=1)
+    bertie.finetune(recipe, rows, pretrained, out, dev=rows, threads=1)
     return out
 
 
@@ -251,7 +251,7 @@ def test_a_run_keeps_its_markers(trained: Path, rows: list[dict[str, Any]]) -> N
     assert bertie.load(trained, task=Relate(text="body"), threads=1).predict(renamed) == model.predict(rows[:3])
     with pytest.raises(UsageError, match=r'task\.form: the model was trained with "markers"'):
         bertie.load(trained, task=Relate(form="typed"), threads=1)
-    again = bertie.finetune(RECIPE | {"training": {"steps": 1, "batch_size": 4}}, rows, rows, trained, threads=1)
+    again = bertie.finetune(RECIPE | {"training": {"steps": 1, "batch_size": 4}}, rows, trained, dev=rows, threads=1)
     assert again.tokenizer.size == 504
 
 

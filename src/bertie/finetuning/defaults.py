@@ -1,0 +1,42 @@
+"""The learning rate and the number of epochs of a fine-tuning that names none: they follow from the size of the encoder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bertie.base import console
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.model.encoder import EncoderConfig
+
+RATES = {768: 1.0, 384: 6.0, 0: 20.0}
+"""The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it. Measured for 384 and 256 with
+1,000 examples of four tasks (docs/how-to/small-data.md); from 768 on, it is the rate of Devlin et al. (2018)."""
+FROZEN_RATE = 1e-2
+LEAST_STEPS, MOST_EPOCHS = 300, 20  # few examples need more epochs (Mosbach et al. 2021): see docs/how-to/small-data.md
+
+
+def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: int) -> FinetuneConfig:
+    """Return the configuration with a learning rate and a number of epochs, and say those that it did not have.
+
+    Args:
+        config: The configuration.
+        size: The configuration of the encoder.
+        steps_per_epoch: Steps that the training examples give in one epoch.
+    """
+    training, task, chosen = config.training, config.task, list[str]()
+    if not training.epochs:
+        epochs = max(task.base_epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // steps_per_epoch)))
+        training = replace(training, epochs=epochs)
+        if not training.steps and not config.grid.epochs:
+            chosen.append(f"{console.plural(epochs, 'epoch')} (--training.epochs)")
+    if not training.learning_rate:
+        factor = next(factor for smallest, factor in RATES.items() if size.hidden_size >= smallest)
+        training = replace(training, learning_rate=FROZEN_RATE if config.frozen else task.base_learning_rate * factor)
+        if not config.grid.learning_rate:
+            chosen.append(f"learning rate {training.learning_rate:g} (--training.learning-rate)")
+    if chosen:
+        about = "a frozen encoder" if config.frozen else f"hidden size {size.hidden_size}"
+        console.info(
+            f"defaults for {about} and {console.plural(steps_per_epoch, 'step')} per epoch: {', '.join(chosen)}"
+        )
+    return replace(config, training=training)

@@ -1,0 +1,177 @@
+"""Hold out a part of the training examples, to evaluate on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie.base import console, seeding, storage
+from bertie.base.errors import UsageError, UserError, join_names
+from bertie.examples.reader import Reader
+from bertie.examples.rows import Row
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.tasks import Task
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a training set of which something is held out: the indices of their examples by name."""
+
+    train: list[Any]
+    """The examples to train on."""
+    dev: list[Any]
+    """The examples held out as the dev set."""
+    test: list[Any]
+    """The examples held out as the test set."""
+    rows: dict[str, list[dict[str, Any]]]
+    """The rows of the parts by name, with the columns of their source; empty if nothing is held out."""
+
+    def write(self, folder: Path) -> None:
+        """Write the rows of each part to a .jsonl file, which is read as their source is."""
+        for name, rows in self.rows.items():
+            folder.mkdir(exist_ok=True)
+            lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+            storage.write_atomic(folder / f"{name}.jsonl", "".join(lines))
+
+
+def hold_out(config: FinetuneConfig, task: Task, source: Any, examples: list[Any], has: tuple[bool, bool]) -> Parts:
+    """Hold out `config.dev_share` of the examples, and `config.test_share`.
+
+    Examples with the same text, or in the same group, are in one part: of several texts, the longest one counts, such
+    as the passage of a question. Each part has about the same share of each class.
+
+    Args:
+        config: The configuration.
+        task: The task, which has read the examples.
+        source: The file or the values that they come from.
+        examples: The labeled examples.
+        has: Whether there are dev examples, and test examples, from elsewhere.
+
+    Raises:
+        UserError: There are too few examples that differ.
+        UsageError: The group is not a column, or groups nothing.
+    """
+    _check(config, has)
+    shares = {"test": 0.0 if has[1] else config.test_share, "dev": 0.0 if has[0] else config.dev_share}
+    if not any(shares.values()):
+        return Parts(examples, [], [], {})
+    rows = _rows(task.reader, source)
+    linked = _linked([_keys(config.group, each, rows) for each in examples])
+    if config.group:
+        _require_groups(config.group, [rows.get(each.source, {}) for each in examples], source)
+    rules = task.reader.kind.label_rules
+    labels = [each.gold or () if rules is None or rules.numbers is False else () for each in examples]
+    left, taken, parts = np.arange(len(examples)), 0.0, dict[str, np.ndarray]()
+    for number, (name, share) in enumerate(shares.items()):
+        rng = seeding.generator(config.seed, seeding.HELD_OUT, number)
+        wanted = share / (1 - taken)
+        held = _choose([labels[i] for i in left], linked[left], wanted, rng) if share else np.zeros(len(left), bool)
+        if share and not held.any():
+            among = "no class has two examples" if any(labels[i] for i in left) else "it has no two examples"
+            problem = f"{among} with different texts{' and groups' * bool(config.group)}"
+            raise UserError(f"{_name(source)}: no {name} examples can be held out: {problem}", f"Give --{name} FILE")
+        parts[name], left, taken = left[held], left[~held], taken + share
+    parts["train"] = left
+    listed = [f"{len(parts[name]):,} for {name}" for name in ("dev", "test") if len(parts[name])]
+    ways = ["by class"] * any(labels) + [f"by {config.group}"] * bool(config.group)
+    console.info(
+        f"{_name(source)}: held out {' and '.join(listed)} of {len(examples):,} examples"
+        + f" ({', '.join(ways)})" * bool(ways)
+        + f"; {len(left):,} to train on"
+    )
+    chosen = {name: [examples[i] for i in part] for name, part in parts.items()}
+    written = {
+        name: [rows.get(each.source) or task.to_row(each) for each in part] for name, part in chosen.items() if part
+    }
+    return Parts(chosen["train"], chosen["dev"], chosen["test"], written)
+
+
+def _check(config: FinetuneConfig, has: tuple[bool, bool]) -> None:
+    """Raise UsageError if the shares contradict the files."""
+    has_dev, has_test = has
+    if has_dev and config.dev_share != FinetuneConfig.dev_share:
+        raise UsageError("--dev-share is the part of the training examples to use without --dev: give one of them")
+    if has_test and config.test_share:
+        raise UsageError("--test-share is the part of the training examples to use without --test: give one of them")
+    if config.group and has_dev and not config.test_share:
+        raise UsageError("--group says which examples to hold out together, but none are: remove --dev or --group")
+
+
+def _name(source: Any) -> str:
+    return str(source) if isinstance(source, str | Path) else "the examples"
+
+
+def _rows(reader: Reader, source: Any) -> dict[str, dict[str, Any]]:
+    """Return the values of rows by the `source` of their examples."""
+    given = Path(source) if isinstance(source, str | Path) else source
+    return {row.source: row.values for row in reader.rows(given) if isinstance(row, Row)}
+
+
+def _keys(group: str, example: Any, rows: dict[str, dict[str, Any]]) -> Iterable[Hashable]:
+    """Yield what an example has in common with those that it must not be apart from."""
+    yield " ".join(max(example.texts, key=len).lower().split())
+    value = rows.get(example.source, {}).get(group) if group else None
+    if value not in (None, ""):
+        yield (group, str(value))
+
+
+def _require_groups(group: str, rows: list[dict[str, Any]], source: Any) -> None:
+    """Raise UsageError if no row has the group, or if none share one."""
+    values = [str(row[group]) for row in rows if row.get(group) not in (None, "")]
+    if not values:
+        names = join_names(dict.fromkeys(name for row in rows for name in row)) or "none"
+        raise UsageError(f"{_name(source)}: no column {group!r} to group by; its columns are: {names}")
+    if len(values) > 1 and len(set(values)) == len(values):
+        problem = f"{_name(source)}: every value of {group!r} occurs once, so it groups nothing"
+        raise UsageError(problem, "Remove --group, or name another column")
+
+
+def _linked(keys: Iterable[Iterable[Hashable]]) -> np.ndarray:
+    """Return for each example the number of its set: those that share keys with it, directly or through others."""
+    parents: list[int] = []
+    first: dict[Hashable, int] = {}
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = number = parents[parents[number]]
+        return number
+
+    for number, shared in enumerate(keys):
+        parents.append(number)
+        for key in shared:
+            parents[root(number)] = root(first.setdefault(key, number))
+    return np.array([root(number) for number in range(len(parents))])
+
+
+def _choose(labels: list[tuple[str, ...]], linked: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Choose about the same share of each class, at least one example if the class is not in one set, in whole sets.
+
+    A set counts for the rarest of its labels.
+
+    Returns:
+        Whether each example is chosen: bool.
+    """
+    counts = Counter(label for each in labels for label in set(each))
+    sets: dict[int, list[int]] = defaultdict(list)
+    for number, name in enumerate(linked.tolist()):
+        sets[name].append(number)
+    classes: dict[str, list[list[int]]] = defaultdict(list)
+    for members in sets.values():
+        found = {label for number in members for label in labels[number]}
+        classes[min(found, key=lambda label: (counts[label], label), default="")].append(members)
+    chosen = np.zeros(len(labels), bool)
+    for name in sorted(classes):
+        of_class = [classes[name][i] for i in rng.permutation(len(classes[name]))]
+        wanted, held = max(1, round(share * sum(map(len, of_class)))), 0
+        for members in of_class if len(of_class) > 1 else []:
+            if held + len(members) <= wanted:
+                chosen[members], held = True, held + len(members)
+        if not held and len(of_class) > 1:
+            chosen[min(of_class, key=len)] = True
+    return chosen
