@@ -82,6 +82,10 @@ def test_demo_leaves_its_text_and_its_labeled_sentences(demo: Path) -> None:
     assert {key for document in documents for key in document} == {"text", "source"}
 
 
+def test_transformers_has_a_class_for_the_model(demo: Path) -> None:
+    assert json.loads((demo / "bert" / "config.json").read_text())["model_type"] == "modernbert"
+
+
 def test_demo_lowers_the_training_loss(demo: Path) -> None:
     records = [json.loads(line) for line in (demo / "bert" / "metrics.jsonl").read_text().splitlines()]
     losses = [record["mlm_loss"] for record in records if record["split"] == "train"]
