@@ -178,6 +178,7 @@ def finetune_command(examples: Path, model: Path, out: Path) -> list[str]:
     """examples: folder of train.jsonl and dev.jsonl."""
     data = ["--train", str(examples / "train.jsonl"), "--dev", str(examples / "dev.jsonl")]
     flags = "--max-length 32 --training.batch-size 8 --training.checkpoint-every 2 --training.eval-every 3"
+    flags += " --training.epochs 3 --training.learning-rate 3e-3"
     machine = "--training.precision fp32 --threads 1"
     return ["finetune", "classify", *data, "--model", str(model), "--out", str(out), *flags.split(), *machine.split()]
 

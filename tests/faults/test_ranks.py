@@ -322,9 +322,9 @@ def test_all_ranks_end_with_the_best_weights_of_before_a_kill(
     victim.kill()
     resumed = nursery.start(command(run), ranks=2)
     resumed.wait()
-    assert resumed.codes == [0, 0], resumed.texts
+    assert resumed.codes == [1, 0], resumed.texts  # 1: no better than a constant
     assert "loading the weights of step 3" in resumed.text
-    assert nursery.start(command(whole), ranks=2).wait() == 0
+    assert nursery.start(command(whole), ranks=2).wait() == 1
     assert differences(run, whole) == []
 
 

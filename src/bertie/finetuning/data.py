@@ -20,7 +20,7 @@ from bertie.checkpoints.vocabulary_growth import with_added_tokens
 from bertie.corpus.coverage import report_unknown
 from bertie.examples.in_memory import require_list
 from bertie.finetuning import gpt
-from bertie.finetuning.held_out import Parts, hold_out
+from bertie.finetuning.held_out import SplitExamples, hold_out
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.attention.segment_memory import require_first_segment
 from bertie.model.encoder import Encoder
@@ -41,20 +41,21 @@ class TaskData:
 
     task: Task
     """The task, fitted on the training examples."""
-    dev: list[Any]
-    """The dev examples."""
-    test: list[Any]
-    """The test examples; empty: there are none."""
+    split: SplitExamples
+    """The examples to train on, the dev examples, and the test examples, if there are any."""
     train_sequences: list[Sequence]
     """The sequences to train on."""
     dev_sequences: list[Sequence]
     """The sequences of the dev examples."""
     checkpoint: Checkpoint
     """The checkpoint that training starts from, with the tokens that the task adds to its vocabulary."""
-    parts: Parts
-    """The parts of the training examples, if some are held out."""
     encoder: Encoder | None = None
     """The frozen encoder that computed the cached hidden states of the sequences; None if there are none."""
+
+    @property
+    def dev(self) -> list[Any]:
+        """The dev examples."""
+        return self.split.dev
 
     @cached_property
     def fingerprint(self) -> str:
@@ -97,20 +98,8 @@ def load_task_data(
     """
     checkpoint = gpt.prepared(config, checkpoint)
     _check_length(config, checkpoint)
-    train = train if isinstance(train, str | Path) else list(require_list(train))
-    task, labeled = training_examples(config.task, train, config.strict)
-    _report(train, task, labeled)
-    parts = hold_out(config, task, train, labeled, (dev is not None, test is not None))
-    train_examples = parts.train
-    if 0 < config.max_train_examples < len(train_examples):
-        chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
-        console.info(f"training on a random subset of {len(chosen):,} of {len(train_examples):,} examples")
-        train_examples = [train_examples[i] for i in sorted(chosen)]
-    task = with_pooling(task, checkpoint.config).fit(train_examples)
-    dev_examples = parts.dev if dev is None else _labeled(task, dev, config.strict)
-    test_examples = parts.test if test is None else _labeled(task, test, config.strict)
-    for part in filter(None, (dev_examples, test_examples)):
-        task.validate(part)
+    task, split = _examples(config, train, dev, test, checkpoint)
+    train_examples, dev_examples = split.train, split.dev
     own = task.own_tokenizer(checkpoint.tokenizer)
     if own.splits_characters and not checkpoint.tokenizer.splits_characters:
         texts = [text for example in train_examples[:1000] for text in example.texts]
@@ -143,13 +132,29 @@ def load_task_data(
     smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
-    return TaskData(task, dev_examples, test_examples, train_sequences, encoded[1], checkpoint, parts)
+    return TaskData(task, split, train_sequences, encoded[1], checkpoint)
 
 
-def _labeled(task: Task, source: Examples, strict: bool) -> list[Any]:
-    examples = labeled_examples(task.reader, source, strict)
-    _report(source, task, examples)
-    return examples
+def _examples(
+    config: FinetuneConfig, train: Examples, dev: Examples | None, test: Examples | None, checkpoint: Checkpoint
+) -> tuple[Task, SplitExamples]:
+    """Return the task, fitted on the training examples, and all examples. Arguments and errors as of `load_task_data`."""
+    train = train if isinstance(train, str | Path) else list(require_list(train))
+    task, labeled = training_examples(config.task, train, config.strict)
+    _report(train, task, labeled)
+    split = hold_out(config, task, train, labeled, (dev is not None, test is not None))
+    if 0 < config.max_train_examples < len(split.train):
+        chosen = seeding.generator(0, seeding.SUBSET).permutation(len(split.train))[: config.max_train_examples]
+        console.info(f"training on a random subset of {len(chosen):,} of {len(split.train):,} examples")
+        split = replace(split, train=[split.train[i] for i in sorted(chosen)])
+    task = with_pooling(task, checkpoint.config).fit(split.train)
+    for name, source in (("dev", dev), ("test", test)):
+        if source is not None:
+            split = replace(split, **{name: labeled_examples(task.reader, source, config.strict)})
+            _report(source, task, getattr(split, name))
+        if part := getattr(split, name):
+            task.validate(part)
+    return task, split
 
 
 def _check_length(config: FinetuneConfig, checkpoint: Checkpoint) -> None:

@@ -7,12 +7,18 @@ from dataclasses import replace
 from bertie.base import console
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import EncoderConfig
+from bertie.tasks import Task
 
 RATES = {768: 1.0, 384: 6.0, 0: 20.0}
 """The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it. Measured for 384 and 256 with
 1,000 examples of four tasks (docs/how-to/small-data.md); from 768 on, it is the rate of Devlin et al. (2018)."""
 FROZEN_RATE = 1e-2
 LEAST_STEPS, MOST_EPOCHS = 300, 20  # few examples need more epochs (Mosbach et al. 2021): see docs/how-to/small-data.md
+
+
+def default_epochs(task: Task, steps_per_epoch: int) -> int:
+    """Return the number of epochs of a fine-tuning that names none."""
+    return max(task.base_epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // steps_per_epoch)))
 
 
 def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: int) -> FinetuneConfig:
@@ -25,7 +31,7 @@ def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: 
     """
     training, task, chosen = config.training, config.task, list[str]()
     if not training.epochs:
-        epochs = max(task.base_epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // steps_per_epoch)))
+        epochs = default_epochs(task, steps_per_epoch)
         training = replace(training, epochs=epochs)
         if not training.steps and not config.grid.epochs:
             chosen.append(f"{console.plural(epochs, 'epoch')} (--training.epochs)")

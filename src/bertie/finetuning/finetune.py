@@ -191,36 +191,40 @@ def finetune_on_ranks(
             return _finished(config, data, checkpoint, run) if run else None
         if run is not None:
             run.require_same("data", data.fingerprint)
-            data.parts.write(run.path / PARTS)
-        if config.frozen:
-            frozen, _ = initialized_model(config, data.task, checkpoint)
-            data = cache_hidden_states(data, frozen, run.path if run else None)
-        if len(expand_grid(config)) == 1:
-            tuned, scores, sentences, done = _one(config, data, checkpoint, run, ranks)
-        else:
-            tuned, scores, sentences, done = _several(config, data, checkpoint, run)
-        if not ranks.first:
-            return None
-        result = Finetuned(
-            tuned.job.model,
-            tuned.task,
-            checkpoint.tokenizer,
-            config.max_length,
-            scores,
-            None,
-            _has_failed(config, tuned.task, data, scores, done),
-            tuned.losses,
-            run.path if run else None,
-            done,
-        )
-        predicted = list(result.predict_stream(data.test))
-        if data.test:
-            result = replace(result, test_scores=tuned.task.score(predicted, data.test))
-            sentences += f" On {len(data.test):,} test examples: {console.scores(result.test_scores or {})}."
-        if run is not None:
-            about = _about(config, data.task, checkpoint, dev, sentences, scores)
-            _finish(run, about, tuned, data, predicted, scores, done)
-        return result
+            data.split.write(run.path / PARTS)
+        return _trained(config, data, checkpoint, run, dev, ranks)
+
+
+def _trained(
+    config: FinetuneConfig,
+    data: TaskData,
+    checkpoint: Checkpoint,
+    run: RunFolder | None,
+    dev: Examples | None,
+    ranks: Ranks,
+) -> Finetuned | None:
+    """Train, score and write the results. dev: the dev examples as they were given."""
+    if config.frozen:
+        frozen, _ = initialized_model(config, data.task, checkpoint)
+        data = cache_hidden_states(data, frozen, run.path if run else None)
+    if len(expand_grid(config)) == 1:
+        tuned, scores, sentences, done = _one(config, data, checkpoint, run, ranks)
+    else:
+        tuned, scores, sentences, done = _several(config, data, checkpoint, run)
+    if not ranks.first:
+        return None
+    failed, path = _has_failed(config, tuned.task, data, scores, done), run.path if run else None
+    parts = (tuned.job.model, tuned.task, checkpoint.tokenizer, config.max_length, scores)
+    result, test = Finetuned(*parts, None, failed, tuned.losses, path, done), data.split.test
+    predicted = list(result.predict_stream(test))
+    if test:
+        on_test = tuned.task.score(predicted, test)
+        result = replace(result, test_scores=on_test)
+        sentences += f" On {len(test):,} test examples: {console.scores(on_test)}."
+    if run is not None:
+        about = _about(config, data.task, checkpoint, dev, sentences, scores)
+        _finish(run, about, tuned, data, predicted, scores, done)
+    return result
 
 
 def _require_shareable(config: FinetuneConfig, data: TaskData, ranks: Ranks) -> None:
@@ -321,7 +325,7 @@ def _finish(
     """Write the results, with an evaluation on all dev examples: for several runs, including the selection half."""
     if done is not None:
         storage.write_json(run.path / "sweep.json", done.to_json())
-    for name, predicted, examples in ((DEV, tuned.predictions, data.dev), (TEST, on_test, data.test)):
+    for name, predicted, examples in ((DEV, tuned.predictions, data.dev), (TEST, on_test, data.split.test)):
         if examples:
             result = {"scores": tuned.task.score(predicted, examples), "examples": len(examples)}
             title = f"{run.path.absolute().name} on all its {name} examples"
@@ -353,6 +357,6 @@ def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, ru
     delete_checkpoints(run.path)  # if the process was killed just before it did this
     done = read_sweep(run.path) if len(expand_grid(config)) > 1 else None
     scores = storage.read_json(run.path / SCORES)
-    on_test = storage.read_json(run.path / TEST / SCORES)["scores"] if data.test else None
+    on_test = storage.read_json(run.path / TEST / SCORES)["scores"] if data.split.test else None
     failed = _has_failed(config, task, data, scores, done)
     return Finetuned(model, task, checkpoint.tokenizer, config.max_length, scores, on_test, failed, [], run.path, done)

@@ -20,7 +20,7 @@ from bertie.tasks import Task
 
 
 @dataclass(frozen=True)
-class Parts:
+class SplitExamples:
     """The parts of a training set of which something is held out: the indices of their examples by name."""
 
     train: list[Any]
@@ -40,7 +40,9 @@ class Parts:
             storage.write_atomic(folder / f"{name}.jsonl", "".join(lines))
 
 
-def hold_out(config: FinetuneConfig, task: Task, source: Any, examples: list[Any], has: tuple[bool, bool]) -> Parts:
+def hold_out(
+    config: FinetuneConfig, task: Task, source: Any, examples: list[Any], has: tuple[bool, bool]
+) -> SplitExamples:
     """Hold out `config.dev_share` of the examples, and `config.test_share`.
 
     Examples with the same text, or in the same group, are in one part: of several texts, the longest one counts, such
@@ -60,7 +62,7 @@ def hold_out(config: FinetuneConfig, task: Task, source: Any, examples: list[Any
     _check(config, has)
     shares = {"test": 0.0 if has[1] else config.test_share, "dev": 0.0 if has[0] else config.dev_share}
     if not any(shares.values()):
-        return Parts(examples, [], [], {})
+        return SplitExamples(examples, [], [], {})
     rows = _rows(task.reader, source)
     linked = _linked([_keys(config.group, each, rows) for each in examples])
     if config.group:
@@ -89,7 +91,7 @@ def hold_out(config: FinetuneConfig, task: Task, source: Any, examples: list[Any
     written = {
         name: [rows.get(each.source) or task.to_row(each) for each in part] for name, part in chosen.items() if part
     }
-    return Parts(chosen["train"], chosen["dev"], chosen["test"], written)
+    return SplitExamples(chosen["train"], chosen["dev"], chosen["test"], written)
 
 
 def _check(config: FinetuneConfig, has: tuple[bool, bool]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bertie.base import console
 from bertie.base.errors import UserError
 from bertie.corpus.shards import open_shards
+from bertie.finetuning.defaults import default_epochs
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.lab.launchers import Launcher
 from bertie.lab.schedule import StepScheduler
@@ -98,7 +99,8 @@ def _finetuning_seconds(schedule: StepScheduler, name: str, speed: Speed) -> flo
     tokenizer = open_shards(schedule.steps / model.shards / SHARDS).tokenizer
     settings, (examples, tokens) = recipe.training, _length(step.train, recipe, tokenizer)
     used = min(recipe.max_train_examples or examples, examples)
-    seen = settings.steps * settings.batch_size or settings.epochs * used
+    epochs = settings.epochs or default_epochs(recipe.task, -(-used // settings.batch_size))
+    seen = settings.steps * settings.batch_size or epochs * used
     dev_examples, dev_tokens = _length(step.dev, recipe, tokenizer)
     return (seen * tokens + dev_examples * dev_tokens * SCORING) / speed.tokens_per_second
 

@@ -16,7 +16,7 @@ from tests.unit.small_recipes import fine_tuning
 import bertie
 from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.finetuning.held_out import Parts, hold_out
+from bertie.finetuning.held_out import SplitExamples, hold_out
 from bertie.tasks import AnyTask, Choose, Classify, Embed, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.scoring import labeled_examples, training_examples
 
@@ -25,7 +25,7 @@ CONFIG = fine_tuning(2)
 
 def parts_of(
     values: Any, task: AnyTask | None = None, has: tuple[bool, bool] = (False, False), **settings: Any
-) -> Parts:
+) -> SplitExamples:
     config = replace(CONFIG, task=task or Classify(), **settings)
     fitted, examples = training_examples(config.task, values)
     return hold_out(config, fitted, values, examples, has)
