@@ -55,6 +55,8 @@ class Block:
     line: int
     """Number of its first line."""
     text: str
+    needs: str
+    """What it needs that a fresh checkout lacks, from a comment before it: `<!-- needs: a GPU -->`; "": nothing."""
 
 
 @functools.cache
@@ -69,7 +71,10 @@ def parsed(page: Path) -> tuple[list[tuple[int, str]], list[Block]]:
         if fence is None and found:
             fence, inside = found, []
         elif fence is not None and found and found.group(1) == fence.group(1) and not found.group(2):
-            fenced.append(Block(fence.group(2), number - len(inside), "\n".join(inside)))
+            first = number - len(inside)
+            before = "".join(line for at, line in lines[-2:] if at >= first - 3)  # at most a blank line is between
+            needs = re.fullmatch(r"\s*<!-- needs: (.+) -->", before)
+            fenced.append(Block(fence.group(2), first, "\n".join(inside), needs[1] if needs else ""))
             fence = None
         elif fence is not None:
             inside.append(line)
