@@ -25,7 +25,7 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest tests/unit/test_house.py
+	$(BIN)/python -m pytest -m "" tests/unit/test_house.py tests/system/test_pages.py::test_python_on_the_pages_has_the_types_of_the_library
 
 docs: .venv/dev
 	$(BIN)/python docs/generate_reference.py

@@ -6,6 +6,8 @@ torch, takes longer than its fine-tuning.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import bertie
 from bertie.cli import main
 from bertie.demo import corpus
 
@@ -67,21 +70,42 @@ def require_complete(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert predictions[0]["probability"] >= predictions[-1]["probability"] > 0
 
 
+def test_demo_leaves_its_text_and_its_labeled_sentences(demo: Path) -> None:
+    comparison = json.loads((demo / "comparison.json").read_text())
+    raw = (demo / "data" / "sentences.csv").read_bytes()
+    assert raw.startswith(b"\xef\xbb\xbftext,label\r\n")
+    found = bertie.inspect_data("classify", demo / "data" / "sentences.csv")
+    assert (found["examples"], found["skipped"]) == (sum(comparison["examples"].values()), 0)
+    labels = [row[1] for row in csv.reader(io.StringIO(raw.decode("utf-8-sig")))]
+    assert len(set(labels[1:40])) > 5  # they are mixed
+    documents = [json.loads(line) for line in (demo / "data" / "text.jsonl").read_text().splitlines()]
+    assert {key for document in documents for key in document} == {"text", "source"}
+
+
+def test_transformers_has_a_class_for_the_model(demo: Path) -> None:
+    assert json.loads((demo / "bert" / "config.json").read_text())["model_type"] == "modernbert"
+
+
 def test_demo_lowers_the_training_loss(demo: Path) -> None:
     records = [json.loads(line) for line in (demo / "bert" / "metrics.jsonl").read_text().splitlines()]
     losses = [record["mlm_loss"] for record in records if record["split"] == "train"]
     assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
-def test_a_second_call_repeats_nothing(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_call_repeats_nothing(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def written() -> dict[Path, int]:
-        new = ("report.html", "seconds.json", "corpus.jsonl")  # which every call writes
+        new = ("report.html", "seconds.json", "text.jsonl", "sentences.csv")  # which every call writes
         files = [path for path in demo.rglob("*") if path.is_file() and path.name not in new]
         return {path: path.stat().st_mtime_ns for path in files}
 
     before, seconds = written(), json.loads((demo / "seconds.json").read_text())
     monkeypatch.setattr("bertie.demo.main.time", SimpleNamespace(monotonic=lambda: 0.0))
     assert main(["demo", "--out", str(demo), "--scale", "0.02"]) == 0
+    summary = capsys.readouterr().err
+    assert f"text: {demo}/data/text.jsonl; labeled sentences: {demo}/data/sentences.csv" in summary
+    assert f"\n  bertie finetune classify --train {demo}/data/sentences.csv --model {demo}/bert --out " in summary
     # Finished stages keep their times. Every call reads the text.
     assert json.loads((demo / "seconds.json").read_text()) == {**seconds, "read the text": 0.0}
     assert written() == before
@@ -109,6 +133,7 @@ def test_too_little_text_does_not_block_the_folder(tmp_path: Path, capsys: pytes
     )
     assert main(command) == 0
     assert (out / "report.html").is_file()
+    assert [path.name for path in (out / "data").iterdir()] == ["text.jsonl"]  # one file has no classes
 
 
 def test_an_output_folder_inside_the_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,15 +71,20 @@ def test_readme_commands_run(tmp_path: Path, corpus_folder: Path, monkeypatch: p
 
 
 def documented() -> dict[str, list[str]]:
-    """Return the `bertie …` lines of the README, the guides and the recipes, by file."""
+    """Return the `bertie …` lines of the README, the guides, the recipes and the examples, by file."""
     root = README.parent
-    found = {}
-    for path in (README, *sorted((root / "docs").rglob("*.md")), *sorted((root / "recipes").glob("*.sh"))):
+    found: dict[str, list[str]] = {}
+    texts = [path for folder in ("docs", "examples") for path in sorted((root / folder).rglob("*.md"))]
+    texts = [path for path in texts if path.parent.name != "reference"]  # their words in capitals stand for values
+    scripts = [path for pattern in ("recipes/*.sh", "examples/**/*.sh", "examples/*.py") for path in root.glob(pattern)]
+    for path in (README, *texts, *sorted(scripts)):
         text = path.read_text()
         blocks = "\n".join(text.split("```")[1::2]) if path.suffix == ".md" else text
         blocks = re.sub(r"\$\{\w+:\+[^}]*\}", "", blocks.replace("\\\n", " "))  # ${STEPS:+value if it is set}
         blocks = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", blocks)  # ${RATE:-value if it is not set}
-        found[path.name] = re.findall(r"^\s*(?:\[.*\|\| )?bertie (.*?)(?: > .*)?$", blocks, re.MULTILINE)
+        before = r"(?:# +|\$ |\[.*\|\| |torchrun .*-m )?"
+        lines = re.findall(rf"^\s*{before}bertie ([a-z].*?)(?: > .*)?$", blocks, re.MULTILINE)
+        found.setdefault(path.name, []).extend(lines)
     return found
 
 

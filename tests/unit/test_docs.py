@@ -40,7 +40,7 @@ from bertie.training.schedules import Schedule
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted(path for folder in ("docs", "dev") for path in (ROOT / folder).rglob("*.md")),
+    *sorted(page for folder in ("docs", "dev", "examples") for page in (ROOT / folder).rglob("*.md")),
 ]
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "log"]  # of this version
 GENERATED = [page for page in PAGES if page.parent.name == "reference"]  # their prose is not wrapped
@@ -57,6 +57,8 @@ class Block:
     line: int
     """Number of its first line."""
     text: str
+    needs: str
+    """What it needs that a fresh checkout lacks, from a comment before it: `<!-- needs: a GPU -->`; "": nothing."""
 
 
 @functools.cache
@@ -71,7 +73,10 @@ def parsed(page: Path) -> tuple[list[tuple[int, str]], list[Block]]:
         if fence is None and found:
             fence, inside = found, []
         elif fence is not None and found and found.group(1) == fence.group(1) and not found.group(2):
-            fenced.append(Block(fence.group(2), number - len(inside), "\n".join(inside)))
+            first = number - len(inside)
+            before = "".join(line for at, line in lines[-2:] if at >= first - 3)  # at most a blank line is between
+            needs = re.fullmatch(r"\s*<!-- needs: (.+) -->", before)
+            fenced.append(Block(fence.group(2), first, "\n".join(inside), needs[1] if needs else ""))
             fence = None
         elif fence is not None:
             inside.append(line)

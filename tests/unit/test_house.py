@@ -133,7 +133,9 @@ def test_a_broken_rule_is_found(rule: Callable[[str, ast.Module], Found]) -> Non
 
 def test_no_file_has_marks_of_a_conflict() -> None:
     root, begins = Path(__file__).parents[2], "<" * 7 + " "
-    folders = [root / name for name in ("src", "tests", "docs", "dev", "benchmarks", "recipes", "packaging")]
+    folders = [
+        root / name for name in ("src", "tests", "docs", "dev", "examples", "benchmarks", "recipes", "packaging")
+    ]
     paths = [*root.glob("*.*"), *(path for folder in folders for path in folder.rglob("*.*"))]
     texts = [
         path for path in paths if path.suffix in (".py", ".md", ".yml", ".yaml", ".toml", ".txt", ".in", ".js", ".css")

@@ -15,7 +15,7 @@ class Args:
     """Train a vocabulary and a small BERT, fine-tune it, compare it with baselines, and write report.html."""
 
     out: Path = Path("runs/demo")
-    """Output folder."""
+    """Output folder. data/text.jsonl and data/sentences.csv in it are the text and the labeled sentences."""
     corpus: list[Path] | None = None
     """Your own files or folders, instead of Python's documentation. The classifier predicts the file of a sentence, or
     its subfolder if there are more than 20 files. Each class needs at least 4 documents and 50 sentences. In .txt files,

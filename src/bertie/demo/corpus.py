@@ -59,6 +59,11 @@ class DemoData:
     question: str
     """The classification task as a question."""
 
+    @property
+    def sentences(self) -> list[Example]:
+        """All labeled sentences, in an order that mixes the labels."""
+        return _shuffled([*self.train, *self.test])
+
 
 def python_data() -> DemoData:
     """Return Python's documentation, with the task to predict the package that a sentence documents.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import shutil
 import time
@@ -33,6 +35,7 @@ from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 2, 3
+TEXT, LABELED = "data/text.jsonl", "data/sentences.csv"  # for the user's next steps
 SENTENCES = (  # chosen by hand: their masks are words that this text often has
     "If the file does not [MASK], an exception is raised.",
     "If the argument is not [MASK], the default value is used.",
@@ -51,7 +54,7 @@ def demo(
     A second call with the same arguments resumes: it keeps finished stages.
 
     Args:
-        out: Output folder.
+        out: Output folder. Its `data` has the text, text.jsonl, and the labeled sentences, sentences.csv.
         corpus: Your own files or folders; None: Python's documentation.
         scale: Factor on the numbers of steps, epochs and seeds.
         strip_accents: Whether the vocabulary strips accents; None: as the text decides, see `train_tokenizer`.
@@ -76,7 +79,7 @@ def demo(
     seconds: dict[str, float] = {}
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()
-        text = _write_corpus(out, data, {"scale": scale, "strip_accents": strip_accents})
+        text = _write_data(out, data, {"scale": scale, "strip_accents": strip_accents})
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():
             rules = NormalizerOptions(strip_accents=strip_accents)
@@ -114,15 +117,20 @@ def _eval_share(documents: list[Document]) -> float:
     return 0.05 if len(hashes) >= 160 else hashes[min(8, len(hashes) // 2)]
 
 
-def _write_corpus(out: Path, data: DemoData, settings: dict[str, Any]) -> Path:
-    """Open the output folder and write the documents to corpus.jsonl."""
+def _write_data(out: Path, data: DemoData, settings: dict[str, Any]) -> Path:
+    """Open the output folder, and write the documents and, as a table for Excel, the labeled sentences."""
     lines = [json.dumps({"text": document.text, "source": document.source}) + "\n" for document in data.documents]
     content = "".join(lines)
     fingerprinted = repr((content, data.train, data.test))
     _open_folder(out, {"text": hashlib.sha256(fingerprinted.encode()).hexdigest(), **settings})
-    text = out / "corpus.jsonl"
-    storage.write_atomic(text, content)
-    return text
+    (out / TEXT).parent.mkdir(exist_ok=True)
+    storage.write_atomic(out / TEXT, content)
+    if data.test:
+        rows, table = ((example.text, example.label) for example in data.sentences), io.StringIO(newline="")
+        csv.writer(table).writerows([("text", "label"), *rows])
+        # Without a byte order mark, Excel reads another encoding.
+        storage.write_atomic(out / LABELED, table.getvalue().encode("utf-8-sig"))
+    return out / TEXT
 
 
 def _open_folder(out: Path, settings: dict[str, Any]) -> None:
@@ -216,3 +224,7 @@ def _print_summary(
             console.info(f"  {accuracy:>16}  {name}")
         console.info(gains(comparison))
     console.info(f'report: {out / "report.html"}; try the model: bertie fill-mask {out / "bert"} "… [MASK] …"')
+    console.info(f"text: {out / TEXT}" + f"; labeled sentences: {out / LABELED}; fine-tune on them:" * bool(data.test))
+    if data.test:
+        command = f"bertie finetune classify --train {out / LABELED} --model {out / 'bert'} --out {out / 'classifier'}"
+        console.info(f"  {command}")
