@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from torch import Tensor
 
@@ -24,7 +24,7 @@ from bertie.checkpoints.find import (
     require_valid,
     weights_files,
 )
-from bertie.checkpoints.huggingface import from_config_json, head_shapes, padding_id
+from bertie.checkpoints.huggingface import PRETRAINED, from_config_json, head_shapes, padding_id
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.files.model_folder import ModelFolder
 from bertie.model.config import TransformerConfig
@@ -364,6 +364,10 @@ def load_weights(model: Model, checkpoint: Checkpoint, move: bool = False) -> Lo
     Raises:
         UserError: The checkpoint's encoder does not fit the model.
     """
+    for kind, head in model.heads.items():  # transformers' names of weights do not say the kind
+        usual = PRETRAINED.get(cast(Any, head).facts.shape, "")
+        if kind not in checkpoint.heads and usual in checkpoint.heads - model.kinds:
+            checkpoint = checkpoint.with_head(usual, kind)
     ours = None if model.generator is None else generator_sizes(model.generator.config)
     theirs = None if checkpoint.generator is None else generator_sizes(checkpoint.generator)
     weights = checkpoint.weights if ours == theirs else checkpoint.without_generator().weights

@@ -20,7 +20,7 @@ from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, read_recipe
 from bertie.finetuning.single_run import (
     TrainedRun,
     build_model,
@@ -103,7 +103,7 @@ class Finetuned:
 
 
 def finetune(
-    config: FinetuneConfig | str | dict[str, Any],
+    config: FinetuneConfig | Task | str | dict[str, Any],
     train: Examples,
     dev: Examples,
     model: str | Path | Checkpoint,
@@ -118,7 +118,8 @@ def finetune(
 
     Args:
         config: A `FinetuneConfig`, a TOML file, the kind of a task such as "classify", or a dict with the content of a
-            TOML file: {"extends": "classify", "training": {"learning_rate": 3e-4}}.
+            TOML file: {"extends": "classify", "training": {"learning_rate": 3e-4}}. For a task of your own, the task,
+            or the name of its class, "my_package:MyTask".
         train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The
             task's reader determines the formats.
         dev: The dev examples, in the same formats.
@@ -141,7 +142,7 @@ def finetune(
 
 def finetune_on_ranks(
     ranks: Ranks,
-    config: FinetuneConfig | str | dict[str, Any],
+    config: FinetuneConfig | Task | str | dict[str, Any],
     train: Examples,
     dev: Examples,
     model: str | Path | Checkpoint,
@@ -159,8 +160,7 @@ def finetune_on_ranks(
         UserError: As `finetune`, or another rank has ended.
         UsageError: As `finetune`, or the ranks have other arguments, or they cannot share the work.
     """
-    if not isinstance(config, FinetuneConfig):
-        config = configuration.load(FinetuneConfig, config, "finetune")
+    config = read_recipe(config)
     require_same_settings(configuration.plain(config), ranks, ())
     if out:
         require_newest_on_rank_0(Path(out), ranks)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from bertie import __version__
-from bertie.base.config import field_docs
+from bertie.base.config import field_docs, kinds
 from bertie.serve.dialects import routes
 from bertie.serve.dialects import v1_messages as m
 from bertie.serve.exchange import Dialect, Endpoint
@@ -24,7 +24,7 @@ INPUT = [
     STRING,
     *({**kind, "minItems": 1} for kind in ({"type": "array", "items": STRING}, IDS, {"type": "array", "items": IDS})),
 ]
-SERVED = [task for task in (kind() for kind in get_args(AnyTask)) if task.facts.shape != "vectors"]
+SERVED = [task for task in kinds(AnyTask).values() if task.facts.shape != "vectors"]
 PREDICTIONS = list(dict.fromkeys(kind for task in SERVED for kind in get_args(task.prediction) or (task.prediction,)))
 ERRORS = {
     400: "The body is not JSON.",
