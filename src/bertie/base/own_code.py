@@ -73,6 +73,8 @@ def require(owner: Any, protocol: Any) -> None:
     name, settings = _name(owner), getattr(owner, "__dataclass_params__", None)
     if settings is None or not settings.frozen:
         raise UsageError(f"{name} is no frozen dataclass: put @dataclass(frozen=True) above it")
+    if protocol in owner.__mro__ and not protocol.__abstractmethods__:  # what the class lacks would be there, and empty
+        raise UsageError(f"{name} inherits {protocol.__name__}: inherit {protocol.__name__}Defaults instead")
     members = {*dir(owner), *owner.__dataclass_fields__} - getattr(owner, "__abstractmethods__", frozenset())
     needed = {member for member in (*dir(protocol), *protocol.__annotations__) if not member.startswith("_")}
     if missing := sorted(needed - members):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from torch import nn
 
 from bertie.base import config as configuration
 from bertie.base import console, own_code
-from bertie.base.errors import UserError
-from bertie.checkpoints.find import run_settings
+from bertie.base.errors import UserError, naming
+from bertie.checkpoints.families.settings import OBJECTIVES
 from bertie.checkpoints.read import Checkpoint
 from bertie.model.encoder import Encoder
 from bertie.model.encoders.electra import GENERATOR_HEAD
@@ -19,23 +20,25 @@ from bertie.objectives import AnyObjective
 
 
 def objectives_of(checkpoint: Checkpoint) -> list[AnyObjective]:
-    """Return the objectives whose heads a checkpoint has.
+    """Return the objectives whose heads a checkpoint has. A head of code that may not be imported is left out, with a warning.
 
-    The user's own are in the config.toml of its run. A head of code that may not be imported is left out, with a warning.
+    Raises:
+        UsageError: The code is missing, or does not fit.
     """
     found = objectives_named(checkpoint.heads)
     others = checkpoint.heads - {objective.kind for objective in found} - {checkpoint.task.get("kind")}
-    tables = run_settings(checkpoint.folder).get("objectives") if others else None
+    tables = checkpoint.settings.get(OBJECTIVES) if others else None
     for table in tables if isinstance(tables, list) else ():
         name = str(table.get("kind")) if isinstance(table, dict) else ""
-        if own_code.is_name(name):
-            try:
-                own_code.require_allowed(name, f"{checkpoint.folder}: the objective")
-                own = configuration.build(AnyObjective, table, "objectives")
-            except UserError as error:
-                console.warn(f"the head {' or '.join(sorted(others))} is left out: {error}", once=True)
-            else:
-                found += [own] if own.kind in others else []
+        what = f"{checkpoint.folder}: without the head {' or '.join(sorted(others))}, whose objective"
+        try:
+            own_code.require_allowed(name, what)
+        except UserError as error:
+            console.warn(str(error), once=True)
+            continue
+        with naming(checkpoint.folder):
+            own = configuration.build(AnyObjective, table, OBJECTIVES)
+        found += [own] if own.kind in others else []
     return found
 
 
@@ -47,7 +50,7 @@ def objectives_named(kinds: Collection[str]) -> list[AnyObjective]:
 def build_heads(
     objectives: Iterable[AnyObjective], encoder: Encoder, generator: TransformerEncoder | None = None
 ) -> dict[str, nn.Module]:
-    """Build the head of each objective, with its `facts`.
+    """Build the head of each objective, with its `facts`, and if it is the user's own, with a table of it (`own`).
 
     Args:
         objectives: The objectives.
@@ -57,5 +60,7 @@ def build_heads(
     owners: dict[str, Encoder] = {} if generator is None else {GENERATOR_HEAD: generator}
     heads: dict[str, nn.Module] = {}
     for objective in objectives:
-        heads[objective.kind] = with_facts(objective.head(owners.get(objective.kind, encoder)), objective.facts)
+        head: Any = with_facts(objective.head(owners.get(objective.kind, encoder)), objective.facts)
+        head.own = configuration.plain(objective) if own_code.name_of(type(objective)) else None
+        heads[objective.kind] = head
     return heads

@@ -27,7 +27,6 @@ A task inherits `TaskDefaults`. Methods that several tasks have in common are fu
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import Field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NewType, Protocol, Self
@@ -88,6 +87,11 @@ class TaskDefaults(Protocol):
     "relevant".
     """
 
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:  # noqa: ARG003
+        """Return the task that a head of another library was trained for. None if it is another task."""
+        return None
+
     @property
     def number_scale(self) -> NumberScale:
         """The scale of the numbers that the head learns, if it learns them standardized."""
@@ -140,24 +144,20 @@ class ReadsExamples(Protocol):
     """How a task reads examples. `examples` are always what its reader yields, without errors."""
 
     @property
-    @abstractmethod
     def input_form(self) -> str:
         """How an input in memory looks, for messages: "a text"."""
         ...
 
     @property
-    @abstractmethod
     def paired(self) -> bool | None:
         """Whether it reads pairs of texts. None: also single ones, or something else."""
         ...
 
     @property
-    @abstractmethod
     def reader(self) -> Reader:
         """The reader of this task's examples, with the columns that the configuration names."""
         ...
 
-    @abstractmethod
     def fit(self, examples: list[Any]) -> Task:
         """Return the task completed from the training examples, for instance with the class names that occur in them.
 
@@ -172,7 +172,6 @@ class ReadsExamples(Protocol):
         """
         ...
 
-    @abstractmethod
     def validate(self, examples: list[Any]) -> None:
         """Check that `score` can score these examples.
 
@@ -189,19 +188,16 @@ class EncodesExamples(Protocol):
     """
 
     @property
-    @abstractmethod
     def kind(self) -> str:
         """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
         ...
 
     @property
-    @abstractmethod
     def text_pooling(self) -> TaskPooling | None:
         """The vector of a text, or a pair of texts, if the head reads one. None: the head reads tokens."""
         ...
 
     @property
-    @abstractmethod
     def unit(self) -> Unit:
         """The unit that training shuffles and counts as one item of a batch.
 
@@ -211,7 +207,6 @@ class EncodesExamples(Protocol):
         """
         ...
 
-    @abstractmethod
     def encode(self, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Tokenize examples into sequences: one or more per example.
 
@@ -232,7 +227,6 @@ class EncodesExamples(Protocol):
         """
         ...
 
-    @abstractmethod
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
         """Return the positions whose states the head reads: int64, sorted. The last layer is computed only for these tokens.
 
@@ -242,7 +236,6 @@ class EncodesExamples(Protocol):
         """
         ...
 
-    @abstractmethod
     def head(self, config: EncoderConfig, width: int) -> nn.Module:
         """Build the task head, untrained.
 
@@ -256,7 +249,6 @@ class EncodesExamples(Protocol):
         """
         ...
 
-    @abstractmethod
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Any:
         """Return the gold labels of a micro-batch for the head's `forward`: `Targets` or `PairTargets`.
 
@@ -267,7 +259,6 @@ class EncodesExamples(Protocol):
         """
         ...
 
-    @abstractmethod
     def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Any]) -> list[Any]:
         """Turn head outputs into predictions.
 
@@ -286,12 +277,10 @@ class ScoresPredictions(Protocol):
     """How a task scores predictions. They belong to the examples, in the same order."""
 
     @property
-    @abstractmethod
     def metric(self) -> str:
-        """The key of `score` that selects the best run unless the configuration names another one."""
+        """The key of `score` that selects the best run unless the configuration names another one. See `metrics.sign`."""
         ...
 
-    @abstractmethod
     def read_prediction(self, values: dict[str, Any], example: Any, place: str) -> Any:
         """Rebuild a prediction from its JSON object, as far as `score` needs it.
 
@@ -305,7 +294,6 @@ class ScoresPredictions(Protocol):
         """
         ...
 
-    @abstractmethod
     def sums(self, predictions: list[Any], examples: list[Any]) -> dict[str, ExampleSums]:
         """Return the metrics of `score` that follow from sums over the examples: a formula, and a row for each example.
 
@@ -314,7 +302,6 @@ class ScoresPredictions(Protocol):
         """
         ...
 
-    @abstractmethod
     def constant_predictions(self, examples: list[Any]) -> list[list[Any]]:
         """Return baselines that predict the same for every example, each as one list of predictions.
 
@@ -322,7 +309,6 @@ class ScoresPredictions(Protocol):
         """
         ...
 
-    @abstractmethod
     def evaluate(self, predictions: list[Any], examples: list[Any]) -> Evaluation:
         """Analyze predictions beyond the scores: the loss of each example, tables and charts, texts to show.
 
@@ -341,27 +327,18 @@ class Task(ReadsExamples, EncodesExamples, ScoresPredictions, TaskDefaults, Prot
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
-    @abstractmethod
     def labels(self) -> tuple[str, ...]:
         """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
         ...
 
     @property
-    @abstractmethod
     def facts(self) -> HeadFacts:
         """Facts about its head for other rooms."""
         ...
 
     @property
-    @abstractmethod
     def prediction(self) -> Any:
         """The class of its predictions, or the union of several."""
-        ...
-
-    @classmethod
-    @abstractmethod
-    def from_head(cls, head: ForeignHead) -> Self | None:
-        """Return the task that a head of another library was trained for. None if it is another task."""
         ...
 
 

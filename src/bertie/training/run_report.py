@@ -22,7 +22,7 @@ DEV = "dev"  # subfolder of a fine-tuning run: the evaluation on the dev set
 def head_name(kind: str) -> str:
     """Return the name of an objective or a task, for people."""
     known = configuration.kinds(AnyObjective) | configuration.kinds(AnyTask)
-    return known[kind].facts.name if kind in known else kind
+    return known[kind]().facts.name if kind in known else kind
 
 
 def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
@@ -70,8 +70,9 @@ def learning_section(page: Page, run: Path, lines: dict[str, float], title: str 
 
 
 def unit(record: dict[str, Any], kind: str) -> str:
-    """Return the unit of a head's loss: nats if the head predicts probabilities, else squared error."""
-    return "nats" if f"{kind}_accuracy" in record else "squared error"
+    """Return the unit of a head's loss: nats if the head predicts probabilities, else squared error, or what a user's own has."""
+    shipped = head_name(kind) != kind
+    return "nats" if f"{kind}_accuracy" in record else "squared error" if shipped else "in its own unit"
 
 
 def best_evaluation(run: Path) -> dict[str, Any]:
