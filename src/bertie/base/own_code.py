@@ -61,7 +61,10 @@ def find(name: str, protocol: type) -> Any:
             raise UsageError(f"{problem}: install it, or start in the folder that holds it") from error
     if not isinstance(owner := vars(module).get(class_name), type):
         classes = [other for other, value in vars(module).items() if isinstance(value, type)]
-        raise UsageError(f"the module {module_name} has no class {class_name}{did_you_mean(class_name, classes)}")
+        lost = ": the class of a notebook is lost with it, so move it to a file" * (module_name == "__main__")
+        raise UsageError(
+            f"the module {module_name} has no class {class_name}{lost or did_you_mean(class_name, classes)}"
+        )
     require(owner, protocol)
     return owner
 

@@ -203,5 +203,5 @@ def read_recipe(source: FinetuneConfig | Task | str | dict[str, Any]) -> Finetun
     if own_code.is_name(source):
         source = config.build(AnyTask, {"kind": source}, "task")
     if not isinstance(source, str | Path | dict):
-        source = {"extends": getattr(source, "recipe", "classify"), "task": source}
+        source = {"extends": source.recipe if own_code.name_of(type(source)) else source.kind, "task": source}
     return config.load(FinetuneConfig, source, "finetune")
