@@ -120,25 +120,20 @@ def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
     verb, rest = _verb([_unicode(word) for word in argv])
     words = rest[: rest.index("--")] if "--" in rest else rest
     flags = {word.replace("_", "-") for word in words}
-    with code_allowed("--allow-code" in flags, first=""):
-        return _run_verb(verb, rest, "--allow-unused" in flags), 0
-
-
-def _run_verb(verb: str, rest: list[str], allow_unused: bool) -> dict[str, Any] | None:
-    """Run a verb with the arguments after it, and return its result."""
     from bertie.commands.parser import parse  # here, where an interrupt during its import is caught
 
-    args = parse(verb, rest)
-    command = importlib.import_module(module(verb))
-    _, count, _ = torchrun_ranks()
-    if args and count > 1 and not getattr(command, "SHARED", False):
-        raise UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
-    if not allow_unused:
-        return args and command.run(args)
-    from bertie.checkpoints.read import unused_weights_allowed
+    with code_allowed("--allow-code" in flags, here=True):
+        args = parse(verb, rest)
+        command = importlib.import_module(module(verb))
+        _, count, _ = torchrun_ranks()
+        if args and count > 1 and not getattr(command, "SHARED", False):
+            raise UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
+        if "--allow-unused" not in flags:
+            return args and command.run(args), 0
+        from bertie.checkpoints.read import unused_weights_allowed
 
-    with unused_weights_allowed():
-        return args and command.run(args)
+        with unused_weights_allowed():
+            return args and command.run(args), 0
 
 
 def _unicode(word: str) -> str:

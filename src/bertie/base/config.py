@@ -213,11 +213,10 @@ def plain(config: Any, defaults: bool = True) -> Any:
     if dataclasses.is_dataclass(config):
         fields = dataclasses.fields(config)
         shown = [f for f in fields if defaults or f.name == "kind" or getattr(config, f.name) != f.default]
-        pairs = ((field.name, getattr(config, field.name)) for field in shown)
-        own = own_code.name_of(type(config))
-        return {name: plain(value, defaults) for name, value in pairs if value is not None} | (
-            {"kind": own} if own else {}
-        )
+        values = {field.name: getattr(config, field.name) for field in shown}
+        if own := own_code.name_of(type(config)):
+            values["kind"] = own
+        return {name: plain(value, defaults) for name, value in values.items() if value is not None}
     return [plain(item, defaults) for item in config] if isinstance(config, tuple) else config
 
 

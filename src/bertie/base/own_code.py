@@ -6,6 +6,7 @@ bertie imports what the user names: in a command, in a recipe, or in a call. Wha
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import sys
@@ -16,22 +17,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
-from bertie.base.errors import UsageError, UserError, did_you_mean
+from bertie.base.errors import UsageError, did_you_mean
 
 _NAME = re.compile(r"\w+(\.\w+)*:\w+")
-_allowed = ContextVar("code_allowed", default=False)
-_first = ContextVar[str | None]("searched_first", default=None)
+_allowed = ContextVar("code_allowed", default=(False, False))
 
 
 @contextmanager
-def code_allowed(allowed: bool = True, first: str | None = None) -> Iterator[None]:
-    """Also import in the block what folders name, if `allowed`. first: folder in which modules are searched first."""
-    tokens = _allowed.set(allowed or _allowed.get()), _first.set(first if first is not None else _first.get())
+def code_allowed(allowed: bool = True, here: bool = False) -> Iterator[None]:
+    """Also import in the block what folders name, if `allowed`. here: search modules in the working directory first."""
+    before = _allowed.get()
+    token = _allowed.set((allowed or before[0], here or before[1]))
     try:
         yield
     finally:
-        _allowed.reset(tokens[0])
-        _first.reset(tokens[1])
+        _allowed.reset(token)
 
 
 def is_name(value: object) -> bool:
@@ -41,7 +41,7 @@ def is_name(value: object) -> bool:
 
 def name_of(owner: type) -> str:
     """Return the name of the class of a task or an objective, which have `facts`; "" for bertie's own and for other classes."""
-    return _name(owner) if hasattr(owner, "facts") and not _is_shipped(owner) else ""
+    return _name(owner) if hasattr(owner, "facts") and not owner.__module__.startswith("bertie.") else ""
 
 
 def find(name: str, protocol: type) -> Any:
@@ -52,27 +52,24 @@ def find(name: str, protocol: type) -> Any:
     """
     module_name, _, class_name = name.partition(":")
     if (module := _imported(module_name)) is None:
-        if (first := _first.get()) is not None and first not in sys.path:
-            sys.path.insert(0, first)
+        if _allowed.get()[1] and "" not in sys.path:
+            sys.path.insert(0, "")
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             problem = f"{name} needs the module {error.name}, which Python does not find"
             raise UsageError(f"{problem}: install it, or start in the folder that holds it") from error
     if not isinstance(owner := vars(module).get(class_name), type):
-        classes = [other for other, value in vars(module).items() if isinstance(value, type)]
+        near = did_you_mean(class_name, [other for other, value in vars(module).items() if isinstance(value, type)])
         lost = ": the class of a notebook is lost with it, so move it to a file" * (module_name == "__main__")
-        raise UsageError(
-            f"the module {module_name} has no class {class_name}{lost or did_you_mean(class_name, classes)}"
-        )
+        raise UsageError(f"the module {module_name} has no class {class_name}{lost or near}")
     require(owner, protocol)
     return owner
 
 
+@functools.cache
 def require(owner: Any, protocol: Any) -> None:
-    """Check that a class fulfills the protocol of tasks or objectives. Those of bertie do. Raises UsageError."""
-    if _is_shipped(owner):
-        return
+    """Check that a class fulfills the protocol of tasks or of objectives. Raises UsageError."""
     name, settings = _name(owner), getattr(owner, "__dataclass_params__", None)
     if settings is None or not settings.frozen:
         raise UsageError(f"{name} is no frozen dataclass: put @dataclass(frozen=True) above it")
@@ -83,22 +80,15 @@ def require(owner: Any, protocol: Any) -> None:
     if missing := sorted(needed - members):
         raise UsageError(f"{name} lacks {', '.join(missing)}: see {protocol.__name__} in {protocol.__module__}")
     if get_args(get_type_hints(owner).get("kind")) != (owner.kind,) or not re.fullmatch(r"\w+", owner.kind):
-        raise UsageError(
-            f'{name}: kind must be a field with the name of its head, such as kind: Literal["mine"] = "mine"'
-        )
+        raise UsageError(f'{name}: kind must be a field with the name of its head: kind: Literal["mine"] = "mine"')
 
 
-def require_allowed(name: str, what: str) -> None:
-    """Check that a class that a folder names may be used. Raises UserError. what: the folder, and its part."""
-    if not _allowed.get() and _imported(name.partition(":")[0]) is None:
-        problem = f"{what} is {name}, code that is not part of bertie"
-        raise UserError(
-            f"{problem}: if you trust it, let bertie import it with --allow-code (load(…, allow_code=True))"
-        )
-
-
-def _is_shipped(owner: type) -> bool:
-    return owner.__module__.startswith("bertie.")
+def refusal(name: str, what: str) -> str:
+    """Return why a class that a folder names may not be used, or "". what: the folder, and the part that names it."""
+    if _allowed.get()[0] or _imported(name.partition(":")[0]) is not None:
+        return ""
+    remedy = "if you trust it, let bertie import it with --allow-code (load(…, allow_code=True))"
+    return f"{what} is {name}, code that is not part of bertie: {remedy}"
 
 
 def _name(owner: type) -> str:

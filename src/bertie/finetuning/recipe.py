@@ -190,10 +190,10 @@ class FinetuneConfig:
             raise UsageError("lm_weight does not work with frozen, layers or lstm_hidden_size: change one of them")
 
 
-def read_recipe(source: FinetuneConfig | Task | str | dict[str, Any]) -> FinetuneConfig:
-    """Return the configuration that a user means by a kind of task, a TOML file, a dict or a task.
+def read_recipe(source: Any) -> FinetuneConfig:
+    """Return the configuration that a user means by a kind of task, a TOML file, a dict, a task or a FinetuneConfig.
 
-    A task of the user's own, or its name, stands for its `Task.recipe` with this task.
+    A task stands for the recipe of its kind with this task; one of the user's own, or its name, for that of `Task.recipe`.
 
     Raises:
         UsageError: There is no such recipe or task, or it is wrong.

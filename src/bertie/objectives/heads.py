@@ -9,7 +9,7 @@ from torch import nn
 
 from bertie.base import config as configuration
 from bertie.base import console, own_code
-from bertie.base.errors import UserError, naming
+from bertie.base.errors import naming
 from bertie.checkpoints.families.settings import OBJECTIVES
 from bertie.checkpoints.read import Checkpoint
 from bertie.model.encoder import Encoder
@@ -31,10 +31,8 @@ def objectives_of(checkpoint: Checkpoint) -> list[AnyObjective]:
     for table in tables if isinstance(tables, list) else ():
         name = str(table.get("kind")) if isinstance(table, dict) else ""
         what = f"{checkpoint.folder}: without the head {' or '.join(sorted(others))}, whose objective"
-        try:
-            own_code.require_allowed(name, what)
-        except UserError as error:
-            console.warn(str(error), once=True)
+        if refusal := own_code.refusal(name, what):
+            console.warn(refusal, once=True)
             continue
         with naming(checkpoint.folder):
             own = configuration.build(AnyObjective, table, OBJECTIVES)

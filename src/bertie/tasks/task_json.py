@@ -59,7 +59,8 @@ def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
     """
     fields = {name: value for name, value in values.items() if name not in (*NOT_TASK_FIELDS, *_EARLIER)}
     if code := str(values.get("code", "")):
-        own_code.require_allowed(code, f"{where}: the task")
+        if refusal := own_code.refusal(code, f"{where}: the task"):
+            raise UserError(refusal)
         with naming(where):
             own_code.find(code, Task)
         fields["kind"] = code
