@@ -15,6 +15,7 @@ from typing import Any
 
 from bertie.base import console, storage
 from bertie.base.errors import LostRankError, SaidElsewhereError, UsageError, UserError, did_you_mean
+from bertie.base.own_code import code_allowed
 from bertie.base.threads import torchrun_ranks
 from bertie.commands import GROUPS, VERBS, module
 
@@ -117,19 +118,22 @@ def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
         print(__version__)
         return None, 0
     verb, rest = _verb([_unicode(word) for word in argv])
+    words = rest[: rest.index("--")] if "--" in rest else rest
+    flags = {word.replace("_", "-") for word in words}
     from bertie.commands.parser import parse  # here, where an interrupt during its import is caught
 
-    args = parse(verb, rest)
-    command = importlib.import_module(module(verb))
-    _, count, _ = torchrun_ranks()
-    if args and count > 1 and not getattr(command, "SHARED", False):
-        raise UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
-    if "--allow-unused" not in rest:
-        return args and command.run(args), 0
-    from bertie.checkpoints.read import unused_weights_allowed
+    with code_allowed("--allow-code" in flags, here=True):
+        args = parse(verb, rest)
+        command = importlib.import_module(module(verb))
+        _, count, _ = torchrun_ranks()
+        if args and count > 1 and not getattr(command, "SHARED", False):
+            raise UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
+        if "--allow-unused" not in flags:
+            return args and command.run(args), 0
+        from bertie.checkpoints.read import unused_weights_allowed
 
-    with unused_weights_allowed():
-        return args and command.run(args), 0
+        with unused_weights_allowed():
+            return args and command.run(args), 0
 
 
 def _unicode(word: str) -> str:

@@ -45,6 +45,7 @@ PAGES = [
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "log"]  # of this version
 GENERATED = [page for page in PAGES if page.parent.name == "reference"]  # their prose is not wrapped
 WIDTH = 120
+sys.path.append(str(ROOT / "examples"))  # recipes in the text name their classes
 RECIPES = {"pretrain": PretrainArgs, "finetune": FinetuneArgs}
 EVERYWHERE = {"--help", "--version"}
 
@@ -301,7 +302,7 @@ GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "explanation").glob
 
 @functools.cache
 def python_files() -> set[str]:
-    folders = (SOURCE, *(ROOT / name for name in ("tests", "benchmarks", "docs", "packaging")))
+    folders = (SOURCE, *(ROOT / name for name in ("tests", "benchmarks", "docs", "examples", "packaging")))
     return {path.name for folder in folders for path in folder.rglob("*.py")}
 
 
@@ -421,7 +422,7 @@ def test_the_guide_to_recipes_names_all_kinds() -> None:
     )
     tables = {"optimizer": Optimizer, "schedule": Schedule, "layout": Layout, "objectives": AnyObjective}
     assert {name: set(re.findall(r"`(\w+)`", kinds)) for name, kinds in rows} == {
-        name: {kind.kind for kind in typing.get_args(union)} for name, union in tables.items()
+        name: {*config.kinds(union)} for name, union in tables.items()
     }
 
 

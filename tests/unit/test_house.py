@@ -6,12 +6,13 @@ import ast
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import pytest
 
+from bertie.base.config import kinds
 from bertie.objectives import AnyObjective
 from bertie.tasks import AnyTask
 
@@ -229,9 +230,9 @@ NAMED = {
 UNIONS = {"tasks": AnyTask, "objectives": AnyObjective}
 
 
-def names_of_kinds(path: Path, kinds: tuple[type, ...]) -> set[str]:
+def names_of_kinds(path: Path, owned: Collection[Any]) -> set[str]:
     """Return the kinds that a file distinguishes: by a comparison with the name, a table of names, or the class."""
-    constants, classes = {kind.kind for kind in kinds}, {kind.__name__ for kind in kinds}  # pyright: ignore
+    constants, classes = {kind.kind for kind in owned}, {kind.__name__ for kind in owned}
     found = set()
     for node in nodes(parsed(path)):
         compared = list(ast.walk(node)) if isinstance(node, ast.Compare | ast.MatchValue) else []
@@ -249,7 +250,7 @@ def names_of_kinds(path: Path, kinds: tuple[type, ...]) -> set[str]:
 def test_a_kind_owns_its_facts(owner: str) -> None:
     """Other rooms neither compare with its name nor distinguish its class."""
     others = [path for path in FILES if room(path) != owner]
-    found = {str(path.relative_to(SOURCE)): names_of_kinds(path, get_args(UNIONS[owner])) for path in others}
+    found = {str(path.relative_to(SOURCE)): names_of_kinds(path, kinds(UNIONS[owner]).values()) for path in others}
     assert {name for name, names in found.items() if names} == set(NAMED[owner]), found
 
 

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from bertie.base import own_code
 from bertie.base.errors import MAX_INT32, UsageError, did_you_mean, nearest, require_range
 
 C = TypeVar("C")
@@ -159,10 +160,10 @@ def defaults(owner: type) -> dict[str, Any]:
     return {f.name: f.default if f.default_factory is REQUIRED else f.default_factory() for f in fields}
 
 
-def kinds(union: Any) -> dict[str, type]:
-    """Return the dataclasses of a closed union by their `kind`."""
+def kinds(union: Any) -> dict[str, Any]:
+    """Return the dataclasses of a union by their `kind`, without a protocol among them."""
     members = get_args(union) if get_origin(union) in UNIONS else (union,)
-    return {get_args(hints(member)["kind"])[0]: member for member in members if member is not types.NoneType}
+    return {get_args(hints(member)["kind"])[0]: member for member in members if dataclasses.is_dataclass(member)}
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -170,7 +171,8 @@ def build(kind: Any, value: Any, where: str) -> Any:
 
     Args:
         kind: Wanted type: a dataclass, a union of dataclasses with a `kind`, a tuple, a dict, a Literal, a scalar type, a
-            union of a dict and one of these, or `Any` for values that are checked later.
+            union of a dict and one of these, or `Any` for values that are checked later. A union with a protocol is open:
+            a `kind` may also name a class of the user's own that fulfills it (`own_code`).
         value: TOML values.
         where: Dotted key of the value, for messages; "" for the top level.
 
@@ -211,8 +213,10 @@ def plain(config: Any, defaults: bool = True) -> Any:
     if dataclasses.is_dataclass(config):
         fields = dataclasses.fields(config)
         shown = [f for f in fields if defaults or f.name == "kind" or getattr(config, f.name) != f.default]
-        pairs = ((field.name, getattr(config, field.name)) for field in shown)
-        return {name: plain(value, defaults) for name, value in pairs if value is not None}
+        values = {field.name: getattr(config, field.name) for field in shown}
+        if own := own_code.name_of(type(config)):
+            values["kind"] = own
+        return {name: plain(value, defaults) for name, value in values.items() if value is not None}
     return [plain(item, defaults) for item in config] if isinstance(config, tuple) else config
 
 
@@ -307,9 +311,15 @@ def _build_union(union: Any, value: Any, where: str) -> Any:
     if not any(map(dataclasses.is_dataclass, choices)):  # a name, or a table of values
         is_table = isinstance(value, dict)
         return build(next(item for item in choices if (get_origin(item) is dict) == is_table), value, where)
+    known, protocol = kinds(union), next((item for item in choices if not dataclasses.is_dataclass(item)), None)
+    if protocol is not None and hasattr(value, "kind") and not isinstance(value, type):  # an object instead of a table
+        own_code.require(type(value), protocol)
+        return value
     if not isinstance(value, dict) or "kind" not in value:
         raise UsageError(f"{where}: expected a table with a kind, found {shown(value)}")
-    known = kinds(union)
+    if protocol is not None and own_code.is_name(value["kind"]):
+        owner = own_code.find(value["kind"], protocol)
+        return build(owner, {name: item for name, item in value.items() if name != "kind"}, where)
     return build(known[_choose(value["kind"], list(known), f"{where}.kind")], value, where)
 
 

@@ -15,6 +15,7 @@ from bertie.base.errors import MachineError, first_line
 from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import Family, to_huggingface
+from bertie.checkpoints.families.settings import OBJECTIVES
 from bertie.checkpoints.find import MANIFEST, MODEL_FILES, TASK_FILE, TASK_FILES
 from bertie.checkpoints.huggingface import (
     default_names,
@@ -106,6 +107,8 @@ def _config_json(
         values = _with_settings(values, source, family)
         if not model.heads and family.without_head in (source.settings.get("architectures") or ()):
             values["architectures"] = [family.without_head]
+    if own := [table for head in model.heads.values() if (table := getattr(head, "own", None))]:
+        values[OBJECTIVES] = own
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     if source:

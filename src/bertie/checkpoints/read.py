@@ -24,7 +24,7 @@ from bertie.checkpoints.find import (
     require_valid,
     weights_files,
 )
-from bertie.checkpoints.huggingface import from_config_json, head_shapes, padding_id
+from bertie.checkpoints.huggingface import PRETRAINED, from_config_json, head_shapes, padding_id
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.files.model_folder import ModelFolder
 from bertie.model.config import TransformerConfig
@@ -32,7 +32,7 @@ from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
 from bertie.model.encoders.characters import Characters
 from bertie.model.encoders.electra import GENERATOR_HEAD, build_generator, generator_config, generator_sizes
 from bertie.model.encoders.lstm import LstmConfig
-from bertie.model.head_facts import HeadShape
+from bertie.model.head_facts import HeadShape, facts_of
 from bertie.model.initialization import no_weights
 from bertie.model.model import Model
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -364,6 +364,10 @@ def load_weights(model: Model, checkpoint: Checkpoint, move: bool = False) -> Lo
     Raises:
         UserError: The checkpoint's encoder does not fit the model.
     """
+    for kind, head in model.heads.items():
+        usual = PRETRAINED.get(facts_of(head).shape or "text", "") if getattr(head, "own", None) else ""
+        if kind not in checkpoint.heads and usual in checkpoint.heads - model.kinds:
+            checkpoint = checkpoint.with_head(usual, kind)  # transformers' names of weights do not say the kind
     ours = None if model.generator is None else generator_sizes(model.generator.config)
     theirs = None if checkpoint.generator is None else generator_sizes(checkpoint.generator)
     weights = checkpoint.weights if ours == theirs else checkpoint.without_generator().weights

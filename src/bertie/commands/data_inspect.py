@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.base import config, console
+from bertie.base import config, console, own_code
 from bertie.base.errors import UsageError, UserError, did_you_mean
 from bertie.checkpoints.read import read_checkpoint
 from bertie.commands import score
@@ -30,7 +30,7 @@ class Args:
 
 def defaults(kind: str) -> dict[str, Any]:
     """Return the defaults that a kind of task determines. Raises UsageError for a file in its place: some kinds may fit."""
-    if kind in config.kinds(AnyTask):
+    if kind in config.kinds(AnyTask) or own_code.is_name(kind):
         return score.defaults(kind)
     if Path(kind).exists():
         fitting = kinds_that_read(Path(kind))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.base import config, console
+from bertie.base import console
 from bertie.base.errors import UserError
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.finetuning.finetune import finetune_on_ranks
-from bertie.finetuning.recipe import FinetuneConfig
+from bertie.finetuning.recipe import FinetuneConfig, read_recipe
 from bertie.tasks.evaluation.folder import PAGE
 from bertie.training.distributed import process_group
 
@@ -23,7 +23,8 @@ class Args:
     """Fine-tune a BERT on labeled examples. Run the same command again to resume."""
 
     config: Positional[str]
-    """TOML file, or kind of task, such as classify, tag or span. --task KIND also sets it."""
+    """TOML file, or kind of task, such as classify, tag or span; for a task of your own, the name of its class:
+    my_package:MyTask. --task KIND also sets it."""
     train: Path
     """Training examples: .tsv (also in GLUE's formats), .csv, .jsonl or .parquet; .json in SQuAD's format; CoNLL
     columns. .tsv, .csv and .jsonl may be compressed."""
@@ -42,7 +43,7 @@ class Args:
 
 def defaults(name: str) -> dict[str, Any]:
     """Return the defaults that a recipe determines."""
-    return {"recipe": config.load(FinetuneConfig, name, "finetune")}
+    return {"recipe": read_recipe(name)}
 
 
 def run(args: Args) -> JsonResult:

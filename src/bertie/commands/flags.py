@@ -40,6 +40,8 @@ class Reading:
 
     allow_unused: bool = False
     """Ignore weights without a place in the model, such as an adapter's, instead of refusing them."""
+    allow_code: bool = False
+    """Import the code that the folder of a model names, such as its task. Only for folders that you trust."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,7 @@ def tables(every: dict[str, list[Argument]]) -> dict[tuple[str, type], tuple[str
 
 def kind_of(owner: type) -> str:
     """Return " of kind `adamw`" for a dataclass with a kind, else nothing."""
-    hint = config.hints(owner).get("kind")
-    return f" of kind `{get_args(hint)[0]}`" if hint else ""
+    return f" of kind `{owner.kind}`" if hasattr(owner, "kind") else ""
 
 
 def _walk(

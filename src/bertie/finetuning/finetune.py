@@ -22,7 +22,7 @@ from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.defaults import with_defaults
 from bertie.finetuning.frozen import cache_hidden_states
-from bertie.finetuning.recipe import FinetuneConfig
+from bertie.finetuning.recipe import FinetuneConfig, read_recipe
 from bertie.finetuning.single_run import (
     TrainedRun,
     build_model,
@@ -111,7 +111,7 @@ class Finetuned:
 
 
 def finetune(
-    config: FinetuneConfig | str | dict[str, Any],
+    config: FinetuneConfig | Task | str | dict[str, Any],
     train: Examples,
     model: str | Path | Checkpoint,
     out: str | Path | None = None,
@@ -127,7 +127,8 @@ def finetune(
 
     Args:
         config: A `FinetuneConfig`, a TOML file, the kind of a task such as "classify", or a dict with the content of a
-            TOML file: {"extends": "classify", "training": {"learning_rate": 3e-4}}.
+            TOML file: {"extends": "classify", "training": {"learning_rate": 3e-4}}. For a task of your own, the task,
+            or the name of its class, "my_package:MyTask".
         train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The
             task's reader determines the formats.
         model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
@@ -152,7 +153,7 @@ def finetune(
 
 def finetune_on_ranks(
     ranks: Ranks,
-    config: FinetuneConfig | str | dict[str, Any],
+    config: FinetuneConfig | Task | str | dict[str, Any],
     train: Examples,
     model: str | Path | Checkpoint,
     out: str | Path | None = None,
@@ -171,8 +172,7 @@ def finetune_on_ranks(
         UserError: As `finetune`, or another rank has ended.
         UsageError: As `finetune`, or the ranks have other arguments, or they cannot share the work.
     """
-    if not isinstance(config, FinetuneConfig):
-        config = configuration.load(FinetuneConfig, config, "finetune")
+    config = read_recipe(config)
     require_same_settings(configuration.plain(config), ranks, ())
     if out:
         require_newest_on_rank_0(Path(out), ranks)

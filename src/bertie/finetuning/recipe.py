@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from bertie.base import runtime
+from bertie.base import config, own_code, runtime
 from bertie.base.config import (
     AboveZero,
     Count,
@@ -23,7 +24,8 @@ from bertie.base.errors import MAX_INT32, UsageError
 from bertie.checkpoints.model_card import CardFacts
 from bertie.model.heads.layer_selection import LayerSelection
 from bertie.model.heads.text_pooling import pooling_facts, require_bilstm
-from bertie.tasks import AnyTask
+from bertie.tasks import AnyTask, Task
+from bertie.tasks.task_json import NOT_TASK_FIELDS
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
 from bertie.training.trackers import Tracker
@@ -167,6 +169,9 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         check_ranges("", self)
+        own_code.require(type(self.task), Task)
+        if taken := {*vars(self.task)} & {*NOT_TASK_FIELDS}:
+            raise UsageError(f"task.{min(taken)}: task.json uses this name for something else: rename the field")
         if self.seed > (most := MAX_INT32 - self.restarts):
             raise UsageError(f"seed is {self.seed}: with {self.restarts} restarts it can be at most {most:,}")
         training = self.training
@@ -191,3 +196,20 @@ class FinetuneConfig:
             raise UsageError("input_tokens gpt needs task.pooling token or both_orders: set it to model")
         if self.lm_weight and (self.frozen or self.layers != "last" or self.lstm_hidden_size):
             raise UsageError("lm_weight does not work with frozen, layers or lstm_hidden_size: change one of them")
+
+
+def read_recipe(source: Any) -> FinetuneConfig:
+    """Return the configuration that a user means by a kind of task, a TOML file, a dict, a task or a FinetuneConfig.
+
+    A task stands for the recipe of its kind with this task; one of the user's own, or its name, for that of `Task.recipe`.
+
+    Raises:
+        UsageError: There is no such recipe or task, or it is wrong.
+    """
+    if isinstance(source, FinetuneConfig):
+        return source
+    if own_code.is_name(source):
+        source = config.build(AnyTask, {"kind": source}, "task")
+    if not isinstance(source, str | Path | dict):
+        source = {"extends": source.recipe if own_code.name_of(type(source)) else source.kind, "task": source}
+    return config.load(FinetuneConfig, source, "finetune")

@@ -24,7 +24,7 @@ from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, PooledToken, TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
-from bertie.model.heads.heads import PooledHead, SpanPairHead, TokenHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
@@ -143,9 +143,9 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
 
 def _head(config: FinetuneConfig, task: Task, size: EncoderConfig, width: int) -> nn.Module:
     """Return the head of the task. Raises UsageError if it should have a dropout, and cannot."""
-    head = build_head(task, size, width)
+    head: Any = build_head(task, size, width)
     if config.head_dropout_prob is not None:
-        if not isinstance(head, PooledHead | TokenHead | SpanPairHead):
+        if not isinstance(getattr(head, "dropout", None), float):
             raise UsageError(f"head_dropout_prob is {config.head_dropout_prob}, and the head has no dropout: remove it")
         head.dropout = config.head_dropout_prob
     return head

@@ -26,7 +26,7 @@ from bertie.checkpoints.read import Checkpoint
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.single_run import TrainedRun, train_run
-from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
+from bertie.tasks.metrics import CORRELATIONS, sign
 from bertie.tasks.task import Task
 from bertie.training.run_folder import RunFolder, run_precision
 
@@ -109,7 +109,7 @@ class Sweep:
         finished = [result for result in self.results if result.scores]
         if not finished:
             raise UserError(f"all {len(self.results)} runs diverged: lower --training.learning-rate")
-        return max(finished, key=lambda result: _sign(self.metric) * result.selection_scores[self.metric])
+        return max(finished, key=lambda result: sign(self.metric) * result.selection_scores[self.metric])
 
     @property
     def failed(self) -> int:
@@ -218,17 +218,17 @@ def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]
     """
     if scores.get("spearman", 1.0) <= 0:
         return True
-    sign, floor = _sign(metric), constant_score(metric, task, dev)
-    margin = MARGIN * (abs(floor) if metric in LOWER_IS_BETTER else 1)
+    floor = constant_score(metric, task, dev)
+    margin = MARGIN * (abs(floor) if sign(metric) < 0 else 1)
     if metric in CORRELATIONS:
         margin = max(margin, NOISE / math.sqrt(len(dev)))
-    return sign * (scores[metric] - floor) <= margin
+    return sign(metric) * (scores[metric] - floor) <= margin
 
 
 def constant_score(metric: str, task: Task, dev: list[Any]) -> float:
     """Return the best score that a constant prediction has. Arguments as of `has_failed`."""
     scores = [task.score(constant, dev)[metric] for constant in task.constant_predictions(dev)]
-    return max(scores, key=lambda score: _sign(metric) * score)
+    return max(scores, key=lambda score: sign(metric) * score)
 
 
 def selection_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:
@@ -319,8 +319,3 @@ def _read_result(folder: Path) -> RunResult | None:
         return configuration.build(RunResult, storage.read_json(path), "run")
     except UsageError as error:
         raise UserError(f"{path} is damaged: delete it to repeat the run") from error
-
-
-def _sign(metric: str) -> int:
-    """Return −1 for scores that are better when lower, else 1."""
-    return -1 if metric in LOWER_IS_BETTER else 1

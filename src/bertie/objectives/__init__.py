@@ -26,6 +26,7 @@ from bertie.objectives.distil import Distillation
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.mntp import MaskedNextToken
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.objective import Objective
 from bertie.objectives.plm import PermutationLM
 from bertie.objectives.rtd import ReplacedToken
 from bertie.objectives.sbo import SpanBoundary
@@ -42,4 +43,5 @@ AnyObjective = (
     | Distillation
     | PermutationLM
     | SkipThoughts
+    | Objective
 )

@@ -14,8 +14,9 @@ Pre-training calls them in this order:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -89,6 +90,7 @@ class Recipe(NamedTuple):
 class Objective(Protocol):
     """The facts that pre-training needs from an objective, with defaults for one that needs nothing special."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     facts: ClassVar[HeadFacts]
     """Facts about its head, for other rooms."""
     traits: ClassVar = Traits()
@@ -103,6 +105,7 @@ class Objective(Protocol):
     def __post_init__(self) -> None:
         check_ranges(f"objectives.{self.kind}", self)
 
+    @abstractmethod
     def check(self, recipe: Recipe) -> None:
         """Refuse a recipe that does not suit this objective.
 
@@ -111,6 +114,7 @@ class Objective(Protocol):
         """
         ...
 
+    @abstractmethod
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Corrupt a row and return it with the targets. The row is not changed in place.
 
@@ -122,6 +126,7 @@ class Objective(Protocol):
         """
         ...
 
+    @abstractmethod
     def head(self, encoder: Encoder) -> nn.Module:
         """Build the head, untrained.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from bertie.base import console, runtime, storage
+from bertie.base.config import kinds
 from bertie.base.errors import UsageError, UserError, join_names, naming
+from bertie.base.own_code import code_allowed
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import ENGINE, TASK_FILE, find_model_folder, root_of, run_of, run_settings
@@ -19,7 +21,7 @@ from bertie.model.encoders.electra import build_generator
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.objectives.heads import build_heads, objectives_named
+from bertie.objectives.heads import build_heads, objectives_of
 from bertie.predict.engines import choose
 from bertie.predict.engines.files import EngineName
 from bertie.predict.engines.files import read as read_exported
@@ -40,6 +42,7 @@ def load(
     engine: EngineName | None = None,
     pooling: Pooling | None = None,
     allow_unused: bool = False,
+    allow_code: bool = False,
 ) -> Predictor:
     """Load a model for inference.
 
@@ -55,6 +58,8 @@ def load(
         pooling: How to pool tokens into the vector of a text, for a model whose files name no pooling. None: for such a
             model, a pooling that suits its encoder, usually the mean.
         allow_unused: Ignore weights without a place in the model, such as the weights of an adapter, instead of refusing them.
+        allow_code: Import the code that the folder names, such as the module of its task: only for folders that you trust.
+            Not needed for a module that your program has imported.
 
     Returns:
         The model. With the engines plain, auto and cuda, it is on the GPU if there is one.
@@ -71,7 +76,8 @@ def load(
         checkpoint = read_checkpoint(source, None if task is None else task.facts.shape)
     exported = read_exported(checkpoint.contents) if checkpoint.contents.has(ENGINE) else None
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
-    checkpoint, loaded = build(checkpoint, task, pooling)
+    with code_allowed(allow_code):
+        checkpoint, loaded = build(checkpoint, task, pooling)
     model = loaded.model
     result = load_weights(model, checkpoint, move=True)
     if result.initialized:
@@ -109,7 +115,7 @@ def build(
     with Uninitialized():
         encoder = build_encoder(checkpoint.config)
         generator = build_generator(checkpoint.generator, encoder)
-        heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
+        heads = build_heads(objectives_of(checkpoint), encoder, generator)
         features = None
         if task is not None:
             features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
@@ -172,13 +178,13 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
         task = with_pooling(task_from_json(checkpoint.task, checkpoint.folder / TASK_FILE), checkpoint.config)
         _require_outputs(checkpoint, task.kind, task.labels)
         return task
-    head = _foreign_head(checkpoint)
+    head, shipped = _foreign_head(checkpoint), kinds(AnyTask).values()
     with naming(checkpoint.folder):
-        tasks = [task for kind in get_args(AnyTask) if head and (task := kind.from_head(head)) is not None]
+        tasks = [task for kind in shipped if head and (task := kind.from_head(head)) is not None]
     if checkpoint.unclear:
         classes = " or ".join(f'"{name}"' for name in classes_of(checkpoint.config, checkpoint.unclear))
         problem = "config.json names no class (architectures), and its head may be for texts or for tokens"
-        others = [kind.beside_head for kind in get_args(AnyTask) if kind.beside_head]
+        others = [kind.beside_head for kind in shipped if kind.beside_head]
         remedies = [f"add {classes} to it as architectures", *others]
         raise UserError(f"{checkpoint.folder}: {problem}: {'; '.join(remedies)}")
     if head is None:

@@ -22,7 +22,7 @@ from bertie.model.encoders.electra import build_generator
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective
-from bertie.objectives.heads import build_heads, objectives_named
+from bertie.objectives.heads import build_heads, objectives_of
 from bertie.objectives.initialization import Pending, begin_vectors
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -114,7 +114,7 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpo
 
 def vocabulary_weights(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the names of the weights of a checkpoint that have one row per vocabulary entry."""
-    objectives = tuple(objectives_named(checkpoint.heads))
+    objectives = tuple(objectives_of(checkpoint))
     return rows_by_entry(checkpoint.config, lambda size: new_model(size, objectives, 0))
 
 

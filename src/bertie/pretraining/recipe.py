@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from bertie.base import runtime
+from bertie.base import own_code, runtime
 from bertie.base.config import AboveZero, Count, NotNegative, Positive, Range, check_ranges
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -16,7 +16,7 @@ from bertie.model.attention.segment_memory import require_segments
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.objectives import AnyObjective
-from bertie.objectives.objective import Recipe
+from bertie.objectives.objective import Objective, Recipe
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.clock import PARTS, Clock, parse_duration
@@ -134,6 +134,7 @@ class PretrainConfig:
         if not any(objective.weight for objective in self.objectives):
             raise UsageError(f"objectives.{kinds[0]}.weight is 0, and no objective has a higher one: raise one of them")
         for objective in self.objectives:
+            own_code.require(type(objective), Objective)
             objective.check(Recipe(self.model, self.layout, self.objectives))
         _check_layout(self.layout, self.model, self.objectives)
         if not self.init_from:  # otherwise the checkpoint decides how long a sequence may be

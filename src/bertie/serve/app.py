@@ -27,7 +27,8 @@ EXPOSED = ("X-Request-Id", "Retry-After", "Server-Timing", VOCABULARY)
 
 def build_app(service: Service, front: Front) -> ASGIApp:
     """Return the ASGI application."""
-    description = openapi(front.dialect, front.root_path)
+    tasks = [model.task for model in service.models.values() if model.task is not None]
+    description = openapi(front.dialect, front.root_path, tasks)
 
     async def describe(_: Any, __: None) -> Response:
         return json_response(description)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import msgspec
 
 from bertie import __version__
-from bertie.base.config import field_docs
+from bertie.base.config import field_docs, kinds
 from bertie.serve.dialects import routes
 from bertie.serve.dialects import v1_messages as m
 from bertie.serve.exchange import Dialect, Endpoint
-from bertie.tasks import AnyTask
+from bertie.tasks import AnyTask, Task
 
 Schema = dict[str, Any]
 STRING = {"type": "string"}
@@ -24,8 +25,6 @@ INPUT = [
     STRING,
     *({**kind, "minItems": 1} for kind in ({"type": "array", "items": STRING}, IDS, {"type": "array", "items": IDS})),
 ]
-SERVED = [task for task in (kind() for kind in get_args(AnyTask)) if task.facts.shape != "vectors"]
-PREDICTIONS = list(dict.fromkeys(kind for task in SERVED for kind in get_args(task.prediction) or (task.prediction,)))
 ERRORS = {
     400: "The body is not JSON.",
     401: "The key is missing or wrong.",
@@ -44,17 +43,21 @@ Contents = dict[Any, Schema]  # what a body of a type is
 TIMING = "Milliseconds in each stage: tokenize, queue, compute, total."
 
 
-def openapi(chosen: str | None = None, root: str = "") -> Schema:
+def openapi(chosen: str | None = None, root: str = "", tasks: Iterable[Task] = ()) -> Schema:
     """Return the description, as JSON values.
 
     Args:
         chosen: The dialect that has the paths without a base that several claim.
         root: What a proxy has before the paths.
+        tasks: Those of the models, which may be none of bertie's.
     """
+    shipped = [kind() for kind in kinds(AnyTask).values()]
+    every = [task for task in (*shipped, *tasks) if task.facts.shape != "vectors"]
+    predictions = dict.fromkeys(kind for task in every for kind in get_args(task.prediction) or (task.prediction,))
     served = list(routes(chosen))
     endpoints = [endpoint for _, _, endpoint in served]
     bodies = [kind for endpoint in endpoints for kind in (endpoint.request, endpoint.response) if kind is not None]
-    types = list(dict.fromkeys([*bodies, *(dialect.error for _, dialect, _ in served), m.Status, *PREDICTIONS]))
+    types = list(dict.fromkeys([*bodies, *(dialect.error for _, dialect, _ in served), m.Status, *predictions]))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     contents = {None: {"text/plain": {"schema": STRING}}}
     contents |= {kind: {"application/json": {"schema": schema}} for kind, schema in zip(types, schemas, strict=True)}
@@ -62,7 +65,7 @@ def openapi(chosen: str | None = None, root: str = "") -> Schema:
     for kind in {endpoint.request for endpoint in endpoints} - {None}:
         _allow_null(components[kind.__name__])
     components["EmbeddingsRequest"]["properties"]["input"]["anyOf"] = INPUT
-    choices = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in PREDICTIONS]
+    choices = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in predictions]
     components["PredictResponse"]["properties"]["predictions"]["items"] = {"anyOf": choices}
     paths: dict[str, Schema] = {}
     for path, dialect, endpoint in served:

@@ -36,6 +36,6 @@ from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
 from bertie.tasks.task import Task
 
-AnyTask = Classify | Regress | MultiLabel | Span | Choose | Tag | Relate | Embed
+AnyTask = Classify | Regress | MultiLabel | Span | Choose | Tag | Relate | Embed | Task
 
 __all__ = ["AnyTask", "Choose", "Classify", "Embed", "MultiLabel", "Regress", "Relate", "Span", "Tag", "Task"]

@@ -27,7 +27,6 @@ from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
-from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import SimilarityPrediction, rounded
@@ -88,10 +87,6 @@ class Embed(TaskDefaults):
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
         columns = (self.text, self.text_pair, self.label, labels, None, True, self.no_label)
         return Reader(LabeledTexts(*columns, optional=True))
-
-    @classmethod
-    def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
-        return None  # it has no weights
 
     def as_trained(self, trained: Embed) -> Embed:
         """Return the task for pairs with scores or without, and with their range, as the trained one."""

@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
-LOWER_IS_BETTER = frozenset({"mse"})
 _ROUNDING = 1e-11  # values with a smaller relative spread are constant but for float64 rounding: SciPy warns about them
 CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
+
+
+def sign(metric: str) -> int:
+    """Return −1 for scores that are better when lower, which are mse and those whose names end in error or loss; else 1."""
+    return -1 if metric == "mse" or metric.endswith(("error", "loss")) else 1
 
 
 def confusion(gold: list[str], predicted: list[str], labels: list[str]) -> np.ndarray:

@@ -27,9 +27,9 @@ A task inherits `TaskDefaults`. Methods that several tasks have in common are fu
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import Field, asdict, replace
 from pathlib import Path
-from typing import Any, NewType, Protocol, Self
+from typing import Any, ClassVar, NewType, Protocol, Self
 
 import numpy as np
 from torch import nn
@@ -62,6 +62,8 @@ class TaskDefaults(Protocol):
 
     beside_head: Any = ""
     """The files that a folder of another library needs beside a head of this task, for messages, if it adds tokens."""
+    recipe: Any = "classify"
+    """The recipe of fine-tuning with the other settings, for a task outside of bertie: a shipped one, or a TOML file."""
     untrainable: Any = ""
     """Why an example may have no sequence to train on, for messages."""
     tuned: Any = ""
@@ -90,6 +92,11 @@ class TaskDefaults(Protocol):
     predict for pairs. Raises UsageError if the class is unknown, the task has no classes, or it is unclear which means
     "relevant".
     """
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:  # noqa: ARG003
+        """Return the task that a head of another library was trained for. None if it is another task."""
+        return None
 
     @property
     def number_scale(self) -> NumberScale:
@@ -291,7 +298,7 @@ class ScoresPredictions(Protocol):
 
     @property
     def metric(self) -> str:
-        """The key of `score` that selects the best run unless the configuration names another one."""
+        """The key of `score` that selects the best run unless the configuration names another one. See `metrics.sign`."""
         ...
 
     def read_prediction(self, values: dict[str, Any], example: Any, place: str) -> Any:
@@ -337,6 +344,8 @@ class Task(ReadsExamples, EncodesExamples, ScoresPredictions, TaskDefaults, Prot
     Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json but are not flags.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
@@ -350,11 +359,6 @@ class Task(ReadsExamples, EncodesExamples, ScoresPredictions, TaskDefaults, Prot
     @property
     def prediction(self) -> Any:
         """The class of its predictions, or the union of several."""
-        ...
-
-    @classmethod
-    def from_head(cls, head: ForeignHead) -> Self | None:
-        """Return the task that a head of another library was trained for. None if it is another task."""
         ...
 
 

@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any, cast, get_args
 
 from bertie.base import config as configuration
-from bertie.base.errors import UsageError, UserError
+from bertie.base import own_code
+from bertie.base.errors import UsageError, UserError, naming
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads.features import FeatureExtractor
 from bertie.model.heads.layer_selection import LayerSelection
 from bertie.model.heads.text_pooling import pooling_facts, resolve_pooling
 from bertie.tasks import AnyTask, Task
 
-_NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
+NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size", "code")
+"""Keys of task.json that are no fields of the task."""
 _EARLIER: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "usual_separator": ("separator", lambda value: value or None),
     "usual_end": ("end", lambda value: None if value == "automatic" else value),
@@ -41,7 +43,8 @@ def to_task_json(task: Task, max_length: int, layers: LayerSelection, lstm_hidde
         lstm_hidden_size: Hidden size of the BiLSTM between encoder and head; 0 for none.
     """
     model = {"max_length": max_length, "layers": layers, "lstm_hidden_size": lstm_hidden_size}
-    return {**configuration.plain(task), **model}
+    code = own_code.name_of(type(task))
+    return {**configuration.plain(task), "kind": task.kind, **({"code": code} if code else {}), **model}
 
 
 def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
@@ -52,9 +55,15 @@ def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
         where: The file, for messages.
 
     Raises:
-        UserError: The content is damaged.
+        UserError: The content is damaged, or it names code that may not be imported (`own_code`).
     """
-    fields = {name: value for name, value in values.items() if name not in (*_NOT_TASK_FIELDS, *_EARLIER)}
+    fields = {name: value for name, value in values.items() if name not in (*NOT_TASK_FIELDS, *_EARLIER)}
+    if code := str(values.get("code", "")):
+        if refusal := own_code.refusal(code, f"{where}: the task"):
+            raise UserError(refusal)
+        with naming(where):
+            own_code.find(code, Task)
+        fields["kind"] = code
     if earlier := {name: read(values[key]) for key, (name, read) in _EARLIER.items() if key in values}:
         fields["data_format"] = {name: value for name, value in earlier.items() if value is not None}
     try:

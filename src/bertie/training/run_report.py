@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, get_args
+from typing import Any
 
 from bertie.base import config as configuration
 from bertie.base import storage
@@ -21,8 +21,8 @@ DEV, TEST = "dev", "test"  # subfolders of a fine-tuning run: the evaluations on
 
 def head_name(kind: str) -> str:
     """Return the name of an objective or a task, for people."""
-    known: tuple[Any, ...] = (*get_args(AnyObjective), *get_args(AnyTask))
-    return next((kind_of_head().facts.name for kind_of_head in known if kind_of_head.kind == kind), kind)
+    known = configuration.kinds(AnyObjective) | configuration.kinds(AnyTask)
+    return known[kind]().facts.name if kind in known else kind
 
 
 def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
@@ -70,8 +70,9 @@ def learning_section(page: Page, run: Path, lines: dict[str, float], title: str 
 
 
 def unit(record: dict[str, Any], kind: str) -> str:
-    """Return the unit of a head's loss: nats if the head predicts probabilities, else squared error."""
-    return "nats" if f"{kind}_accuracy" in record else "squared error"
+    """Return the unit of a head's loss: nats if the head predicts probabilities, else squared error, or what a user's own has."""
+    shipped = head_name(kind) != kind
+    return "nats" if f"{kind}_accuracy" in record else "squared error" if shipped else "in its own unit"
 
 
 def best_evaluation(run: Path) -> dict[str, Any]:

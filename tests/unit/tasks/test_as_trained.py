@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from examples.own_task import Ordinal
 
 from bertie.examples.reader import DataFormat
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Relate, Span, Tag
@@ -16,6 +17,7 @@ CASES = [
     (MultiLabel(separator=","), MultiLabel(paired=False), MultiLabel(separator=",", paired=False)),
     (Regress(), Regress(paired=True, activation="sigmoid"), Regress(paired=True, activation="sigmoid")),
     (Choose(context="a"), Choose(context="b", labels_from=1), Choose(context="a")),
+    (Ordinal(text="a"), Ordinal(text="b", paired=True), Ordinal(text="a", paired=True)),
     (Span(question="a"), Span(doc_stride=9), Span(question="a")),
     (Embed(text="a"), Embed(scored=True, lowest=1, highest=5), Embed(text="a", scored=True, lowest=1, highest=5)),
     (Tag(tag=3), Tag(scheme="iob1", sorted_labels=True), Tag(tag=3, scheme="iob1", sorted_labels=True)),

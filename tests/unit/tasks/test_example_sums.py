@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples.own_task import Ordinal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,10 @@ def made(kind: str, rng: np.random.Generator, n: int) -> tuple[AnyTask, list[Any
         labels = ("a", "b", "c")[: 2 if kind == "two classes" else 3]
         found = [ClassPrediction(str(rng.choice(labels)), {}) for _ in range(n)]
         return Classify(labels=labels), found, [text(str(rng.choice(labels))) for _ in range(n)]
+    if kind == "ordinal":
+        labels = ("1", "2", "3", "4", "5")
+        found = [ClassPrediction(str(rng.choice(labels)), {}) for _ in range(n)]
+        return Ordinal(labels=labels), found, [text(str(rng.choice(labels))) for _ in range(n)]
     if kind == "choose":
         examples = [ChoiceExample("c", "", ["x", "y"], int(rng.integers(2)), "here") for _ in range(n)]
         return Choose(), [ChoicePrediction(int(rng.integers(2)), []) for _ in range(n)], examples
@@ -80,7 +85,7 @@ KINDS = (
     "tag",
     "relate",
 )
-KINDS += ("labels",)
+KINDS += ("labels", "ordinal")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,8 +22,10 @@ READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {
 }
 HEAD_DROPOUT = "head_dropout_prob"
 HALF_PRECISION = 4e-3  # rounding error of numbers up to 1 in bf16
+OBJECTIVES = "own_objectives"  # those of heads that are the user's own (`own_code`)
 READ = ("architectures", "model_type", "id2label", "problem_type", "num_labels", "_num_labels", "finetuning_task")
 READ += ("pad_token_id", "tie_word_embeddings", "transformers_weights", "auto_map", "tokenizer_class", "generator")
+READ += (OBJECTIVES,)
 """Keys that bertie reads, whatever the family is."""
 GENERATION = (
     *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "early_stopping", "do_sample", "num_beams"),

@@ -19,6 +19,7 @@ from bertie.predict.convert.comparison import TOLERANCE, Compared, wrong
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import token_vectors
 from bertie.tasks import Task
+from bertie.tasks.metrics import sign
 
 Measurements = dict[str, Any]
 """What was measured of a converted model, as `convert` returns it."""
@@ -95,7 +96,7 @@ def compare_scores(before: ModelResults, after: ModelResults, task: Task | None)
     old, new, metric = before.scores, after.scores, "cosine" if task is None else task.metric
     if before.vectors is not None and after.vectors is not None:
         old, new = {"cosine": 1.0}, {"cosine": float(_cosines(before.vectors, after.vectors).mean())}
-    return {"scores": new, "source_scores": old, "metric": metric, "loss": old[metric] - new[metric]}
+    return {"scores": new, "source_scores": old, "metric": metric, "loss": sign(metric) * (old[metric] - new[metric])}
 
 
 def require_small_loss(what: str, measured: Measurements, max_loss: float, remedy: str) -> None:

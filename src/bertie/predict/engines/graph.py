@@ -141,9 +141,9 @@ def exported_heads(model: Model) -> list[str]:
         facts = facts_of(model.heads[kind])
         reads = model.reading is not None and model.reading.only_pooled is None
         if facts.shape is None or reads:
-            problem = "other layers, a BiLSTM or separate texts" if reads else "the outputs of several tokens together"
+            problem = "reads other layers, a BiLSTM or separate texts" if reads else "no class of transformers has"
             remedy = "use --to torch, or --to hf for the files without a graph"
-            raise UsageError(f"a graph cannot hold the head ({facts.name}), which reads {problem}: {remedy}")
+            raise UsageError(f"a graph cannot hold the head ({facts.name}), which {problem}: {remedy}")
     return kinds
 
 

@@ -213,7 +213,7 @@ class PredictResponse(ModelAnswer):
 
     task: str
     """Kind of the task, which determines the fields of the predictions."""
-    predictions: list[Any]  # narrower in the schema: `openapi.PREDICTIONS`
+    predictions: list[Any]  # narrower in the schema: `openapi.openapi`
 
 
 class MaskCandidate(Struct):

@@ -262,4 +262,29 @@ const relateTask = {
   },
 };
 
-const PREDICTIONS = [classifyTask, multiLabelTask, regressTask, spanTask, chooseTask, tagTask, relateTask]; // in the order of the page
+/** Return the rows of a table with a field of a prediction, and those in it: [[name, value], …]. */
+const rowsOf = ([name, value]) =>
+  value?.constructor === Object ? Object.entries(value).flatMap(([inner, part]) => rowsOf([`${name}: ${inner}`, part]))
+                                : [[name, Array.isArray(value) ? JSON.stringify(value) : value ?? ""]];
+
+const otherTask = {
+  id: "predict",
+  name: "Predict",
+  path: "v1/predict",
+  about: (card) => `The model predicts for the task ${card.task}.`,
+  offered: (card) => card.operations.includes("predict") && !PREDICTIONS.some((each) => each !== otherTask && each.offered(card)),
+  build(card) {
+    const { fields, controls, input } = textFields(card);
+    return {
+      fields,
+      controls,
+      body: () => ({ inputs: [input()] }),
+      show({ predictions: [found] }) {
+        return [table(["", "value"], Object.entries(found).flatMap(rowsOf), "Fields of the prediction")];
+      },
+      said: ({ predictions: [found] }) => String(Object.values(found)[0]),
+    };
+  },
+};
+
+const PREDICTIONS = [classifyTask, multiLabelTask, regressTask, spanTask, chooseTask, tagTask, relateTask, otherTask]; // in the order of the page
