@@ -21,6 +21,7 @@ from scipy import stats
 import bertie
 from bertie.base import config as configuration
 from bertie.base import console
+from bertie.finetuning import defaults
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.scoring import labeled_examples
 
@@ -68,8 +69,11 @@ def main() -> None:
     lines = args.out.read_text().splitlines() if args.out.is_file() else []
     done = {(task, rate, seed): score for task, rate, seed, score in map(json.loads, lines)}
 
+    hidden_size = bertie.load(args.model).model.encoder.config.hidden_size
+    default = 5e-5 * next(factor for smallest, factor in defaults.RATES.items() if hidden_size >= smallest)
+
     def score(name: str, rate: float, seed: int) -> float:
-        """Fine-tune, unless it is done, and return the test score. rate 0: the default."""
+        """Fine-tune, unless it is done, and return the test score."""
         if (name, rate, seed) not in done:
             task, (train, test) = TASKS[name], parts(TASKS[name], args.data)
             recipe = {"extends": task.recipe, "seed": seed, "training": {"learning_rate": rate}}
@@ -84,7 +88,7 @@ def main() -> None:
     for name in TASKS:
         first = {rate: score(name, rate, 0) for rate in RATES}
         best = max(RATES, key=first.__getitem__)
-        runs = np.array([[score(name, rate, seed) for seed in SEEDS] for rate in (0, best)])
+        runs = np.array([[score(name, rate, seed) for seed in SEEDS] for rate in (default, best)])
         gap = runs[0] - runs[1]
         half = stats.t.ppf(0.975, len(SEEDS) - 1) * gap.std(ddof=1) / len(SEEDS) ** 0.5
         rates = ", ".join(f"{rate:g} {value:.4f}" for rate, value in first.items())

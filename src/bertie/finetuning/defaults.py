@@ -9,7 +9,7 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.tasks import Task
 
-RATES = {768: 1.0, 384: 6.0, 0: 20.0}
+RATES = {768: 1.0, 384: 2.0, 0: 20.0}
 """The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it. Measured for 384 and 256 with
 1,000 examples of four tasks (docs/how-to/fine-tuning.md); from 768 on, it is the rate of Devlin et al. (2018)."""
 FROZEN_RATE = 1e-2

@@ -47,7 +47,7 @@ class FinetuneTraining:
     """Shuffle the training examples in every epoch. Unshuffled examples keep the order of their file, such as easy ones
     first (curriculum learning)."""
     learning_rate: NotNegative = 0.0
-    """Peak learning rate of the schedule; 0: by the hidden size. From 768 on, 5e-5 (choose and embed: 2e-5); from 384 on 6 times
+    """Peak learning rate of the schedule; 0: by the hidden size. From 768 on, 5e-5 (choose and embed: 2e-5); from 384 on twice
     as much, below 20 times; 1e-2 for a frozen encoder."""
     layer_decay: PositiveFraction = 1.0
     """Layer-wise learning rate decay: factor from each layer to the layer below it, such as 0.95; 1: no decay."""

@@ -18,11 +18,11 @@ from bertie.model.config import TransformerConfig
     [
         ("classify", 768, 1000, 5e-5, 3),
         ("classify", 1024, 99, 5e-5, 4),
-        ("classify", 384, 1000, 3e-4, 3),
+        ("classify", 384, 1000, 1e-4, 3),
         ("tag", 256, 29, 1e-3, 11),
         ("span", 128, 7, 1e-3, 20),
         ("choose", 768, 1000, 2e-5, 3),
-        ("embed", 384, 1000, 1.2e-4, 1),
+        ("embed", 384, 1000, 4e-5, 1),
         ("gpt-classify", 768, 7, 6.25e-5, 3),  # published values stay
         ({"extends": "classify", "frozen": True}, 256, 100, 1e-2, 3),
         ({"extends": "classify", "training": {"learning_rate": 2e-5, "epochs": 2}}, 256, 7, 2e-5, 2),
