@@ -73,7 +73,7 @@ def require_complete(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_demo_leaves_its_text_and_its_labeled_sentences(demo: Path) -> None:
     comparison = json.loads((demo / "comparison.json").read_text())
     raw = (demo / "data" / "sentences.csv").read_bytes()
-    assert raw.startswith(b"\xef\xbb\xbftext,label\r\n")
+    assert raw.startswith(b"\xef\xbb\xbftext,label,document\r\n")
     found = bertie.inspect_data("classify", demo / "data" / "sentences.csv")
     assert (found["examples"], found["skipped"]) == (sum(comparison["examples"].values()), 0)
     labels = [row[1] for row in csv.reader(io.StringIO(raw.decode("utf-8-sig")))]

@@ -126,8 +126,8 @@ def _write_data(out: Path, data: DemoData, settings: dict[str, Any]) -> Path:
     (out / TEXT).parent.mkdir(exist_ok=True)
     storage.write_atomic(out / TEXT, content)
     if data.test:
-        rows, table = ((example.text, example.label) for example in data.sentences), io.StringIO(newline="")
-        csv.writer(table).writerows([("text", "label"), *rows])
+        rows, table = ((each.text, each.label, each.source) for each in data.sentences), io.StringIO(newline="")
+        csv.writer(table).writerows([("text", "label", "document"), *rows])
         # Without a byte order mark, Excel reads another encoding.
         storage.write_atomic(out / LABELED, table.getvalue().encode("utf-8-sig"))
     return out / TEXT
