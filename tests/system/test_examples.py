@@ -153,4 +153,4 @@ def test_the_page_lists_all_examples() -> None:
 def test_a_script_is_short_and_says_how_to_run_it(script: Path) -> None:
     text = script.read_text(encoding="utf-8")
     assert f"python {script.relative_to(EXAMPLES.parent)}" in (ast.get_docstring(ast.parse(text)) or "")
-    assert len(text.splitlines()) <= 45
+    assert len(text.splitlines()) <= 60
