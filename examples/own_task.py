@@ -90,10 +90,8 @@ class Ordinal(TaskDefaults):
 
     def fit(self, examples: list[Example]) -> Ordinal:
         """Return the task with the classes of the training examples, in the order of their numbers."""
-        labels = classes.classes_of(self.labels, examples)
-        if strange := [label for label in labels if parse_finite(label) is None]:
-            raise UsageError(f"the class {strange[0]!r} is not a number: use the task classify")
-        fitted = replace(self, labels=tuple(sorted(labels, key=float)), paired=encoding.are_pairs(self, examples))
+        labels = in_order(classes.classes_of(self.labels, examples))
+        fitted = replace(self, labels=labels, paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
         return fitted
 
@@ -105,8 +103,8 @@ class Ordinal(TaskDefaults):
 
     def start_with_frequencies(self, head: OrderedHead, sequences: list[Sequence]) -> None:
         """Start with the thresholds that a constant score would learn."""
-        shares = np.mean([sequence.target for sequence in sequences], 0)
-        head.above.data.copy_(torch.logit(torch.from_numpy(shares)))
+        above = np.sum([sequence.target for sequence in sequences], 0)
+        head.above.data.copy_(torch.logit(torch.from_numpy((above + 0.5) / (len(sequences) + 1))))
 
     def gold(self, examples: list[Example]) -> list[np.ndarray | None]:
         """Return for each example whether its class is above each class but the last, int64 [K − 1]; None without a class."""
@@ -130,7 +128,7 @@ class Ordinal(TaskDefaults):
         return classes.read_class(self.labels, values, place)
 
     def with_labels_of(self, rows: list[Row], examples: list[Example]) -> Ordinal:
-        return replace(self, labels=tuple(sorted(classes.labels_in(rows, examples), key=float)))
+        return replace(self, labels=in_order(classes.labels_in(rows, examples)))
 
     def sums(self, predictions: list[ClassPrediction], examples: list[Example]) -> dict[str, ExampleSums]:
         """Return the rows of accuracy, of the share that is wrong by one class at most, and of the mean error in classes."""
@@ -145,6 +143,15 @@ class Ordinal(TaskDefaults):
         self.validate(examples)
         return classes.evaluate_classes(self.labels, predictions, examples, lambda i: texts_of(examples[i]))
 
+
+def in_order(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return classes from low to high. Raises UsageError if one is not a number."""
+    if strange := [label for label in labels if parse_finite(label) is None]:
+        raise UsageError(f"the class {strange[0]!r} is not a number: use the task classify")
+    return tuple(sorted(labels, key=float))
+
+
+# What follows is the trial.
 
 GRADES = {"1": "awful dreadful terrible", "2": "bad poor dull", "3": "average fair plain", "4": "good nice pleasant"}
 GRADES |= {"5": "superb excellent wonderful"}

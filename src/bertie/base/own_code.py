@@ -20,7 +20,7 @@ from typing import Any, get_args, get_type_hints
 from bertie.base.errors import UsageError, did_you_mean
 
 _NAME = re.compile(r"\w+(\.\w+)*:\w+")
-_allowed = ContextVar("code_allowed", default=(False, False))
+_allowed = ContextVar[tuple[bool, bool]]("code_allowed", default=(False, False))
 
 
 @contextmanager
@@ -103,5 +103,5 @@ def _imported(module: str) -> ModuleType | None:
 def _name_of_main() -> str:
     """Return the name by which other programs import the script that Python runs; "__main__" in a notebook."""
     main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    return spec.name if spec else Path(getattr(main, "__file__", "__main__")).stem
+    spec, path = getattr(main, "__spec__", None), Path(getattr(main, "__file__", ""))
+    return spec.name if spec else path.stem if path.suffix == ".py" else "__main__"

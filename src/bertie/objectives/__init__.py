@@ -45,3 +45,4 @@ AnyObjective = (
     | SkipThoughts
     | Objective
 )
+"""The objectives of bertie, and every other class that fulfills the protocol (`base/own_code.py`)."""

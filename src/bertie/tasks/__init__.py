@@ -37,5 +37,6 @@ from bertie.tasks.tag import Tag
 from bertie.tasks.task import Task
 
 AnyTask = Classify | Regress | MultiLabel | Span | Choose | Tag | Relate | Embed | Task
+"""The tasks of bertie, and every other class that fulfills the protocol (`base/own_code.py`)."""
 
 __all__ = ["AnyTask", "Choose", "Classify", "Embed", "MultiLabel", "Regress", "Relate", "Span", "Tag", "Task"]

@@ -103,7 +103,7 @@ def objective(name: str) -> Any:
         (
             task,
             "{}:Unnamed",
-            '{}:Unnamed: kind must be a field with the name of its head, such as kind: Literal["mine"]',
+            '{}:Unnamed: kind must be a field with the name of its head: kind: Literal["mine"]',
         ),
         (task, "{}:Dotted", "{}:Dotted: kind must be a field with the name of its head"),
         (task, "{}:Silent", "{}:Silent lacks added_tokens, as_trained, "),
@@ -189,6 +189,8 @@ def test_the_script_that_runs_is_named_as_others_import_it(monkeypatch: pytest.M
     vars(script).update(Ordinal=Ordinal, Literal=Literal, text_options=text_options)
     assert own_code.name_of(Ordinal) == "stars:Ordinal"
     assert own_code.find("stars:Ordinal", Task) is Ordinal
+    Script.__file__ = "<stdin>"
+    assert own_code.name_of(Ordinal) == "__main__:Ordinal"
     Script.__spec__ = type("Spec", (), {"name": "package.stars"})
     assert own_code.name_of(Ordinal) == "package.stars:Ordinal"
 

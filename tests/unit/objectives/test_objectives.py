@@ -97,7 +97,7 @@ CASES = {
     # A generator that knows the sequences by heart replaces no token. A generator that is not trained replaces many.
     "rtd": Recipe("mini-electra", {"rtd": {"generator_size": 0.5}}, steps=120),
     "rtd-bad-generator": Recipe("mini-electra", {"rtd": {"generator_size": 0.5}}, {"mlm": 0.0}),
-    "own": Recipe("mini-roberta", own=(TokenSubstitution(),)),
+    "own": Recipe("mini-roberta", steps=50, own=(TokenSubstitution(),)),
 }
 # Of these, others with the same objectives are learned by heart in every run of the tests, with another choice or encoder.
 SLOW = {"mlm-sop", "mlm-alone", "words", "ngrams", "tlm-words", "mntp-words", "clm-reformer", "bilm-characters"}
