@@ -187,7 +187,7 @@ def main() -> None:
             "task": Ordinal(),
             "training": {"epochs": 6, "learning_rate": 3e-3},
         }
-        tuned = bertie.finetune(recipe, rows[:800], rows[800:], folder / "model")
+        tuned = bertie.finetune(recipe, rows, folder / "model")
         texts = [row["text"] for row in reviews(3, random.Random(5))]
         for text, prediction in zip(texts, tuned.predict(texts), strict=True):
             print(f"{prediction.label} stars: {text}")

@@ -153,7 +153,7 @@ def test_a_run_is_loaded_with_its_code_only_if_that_is_allowed(
     assert loaded.evaluate("dev.jsonl")["scores"] == best
     task: Any = loaded.task
     recipe = replace(fine_tuning(4, 6e-3), task=replace(task, labels=(), paired=None))
-    tuned = bertie.finetune(recipe, elsewhere / "train.jsonl", elsewhere / "dev.jsonl", start, threads=1)
+    tuned = bertie.finetune(recipe, elsewhere / "train.jsonl", start, dev=elsewhere / "dev.jsonl", threads=1)
     assert tuned.scores == best
 
 
