@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from bertie.base.notebook import MOST, NotebookDict, NotebookList
+from bertie.tasks.label_sets import LabelSetPrediction
 from bertie.tasks.predictions import (
     ChoicePrediction,
     ClassPrediction,
     Entity,
+    NumbersPrediction,
     SimilarityPrediction,
     SpanPrediction,
     TagPrediction,
@@ -91,6 +93,10 @@ def test_rows_are_a_table_with_texts_and_percentages() -> None:
     masks = NotebookList([[Guess("a", 0.5), Guess("b", 0.25)], [Guess("c", 1.0)]])
     table = [["mask", "token", "probability"], ["1", "a", "50.0 %"], ["1", "b", "25.0 %"], ["2", "c", "100.0 %"]]
     assert cells(masks._repr_html_()) == table
+    numbers = [NumbersPrediction({"valence": 3.12345, "arousal": 1500.0})]
+    assert cells(NotebookList(numbers)._repr_html_()) == [["scores"], ["valence: 3.123, arousal: 1,500"]]
+    labels = [LabelSetPrediction(["a", "b"], {"a": 0.9, "b": 0.6, "c": 0.1, "d": 0.2})]
+    assert cells(NotebookList(labels)._repr_html_())[1] == ["a; b", "a: 90.0 %, b: 60.0 %, d: 20.0 %"]
     arrays = (np.zeros(2), np.zeros(2))
     assert cells(NotebookList([SimilarityPrediction(0.5, arrays)])._repr_html_()) == [["similarity"], ["0.5000"]]
     assert "… and 3 rows more" in NotebookList([Guess("a", 0.5)] * (MOST + 3))._repr_html_()
