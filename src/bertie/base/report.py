@@ -322,7 +322,7 @@ def _asset(name: str) -> str:
 
 def _part(part: TextSpan) -> str:
     text = f'<mark class="{part.mark}">{escape(part.text)}</mark>' if part.mark else escape(part.text)
-    return text + (f'<span class="note">{escape(part.note)}</span>' if part.note else "")
+    return text + (f' <small class="note">{escape(part.note)}</small>' if part.note else "")
 
 
 def _legend_columns(names: Sequence[str]) -> int:

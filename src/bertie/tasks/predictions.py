@@ -126,7 +126,7 @@ class SpanPrediction:
 
     def marked(self, texts: tuple[str, ...]) -> list[list[TextSpan]]:
         """Return the question, and the context with the answer marked."""
-        note = "no answer, " * (not self.answer) + percent(self.probability)
+        note = percent(self.probability) if self.answer else f"no answer, {percent(self.probability)}: "
         return [[TextSpan(texts[0])], marked(texts[1], "found" if self.answer else "", [(self.start, self.end, note)])]
 
 

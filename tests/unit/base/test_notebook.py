@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from bertie.base.notebook import MOST, NotebookDict, NotebookList
+from bertie.tasks.label_sets import LabelSetPrediction
 from bertie.tasks.predictions import (
     ChoicePrediction,
     ClassPrediction,
     Entity,
+    NumbersPrediction,
     SimilarityPrediction,
     SpanPrediction,
     TagPrediction,
@@ -91,6 +93,10 @@ def test_rows_are_a_table_with_texts_and_percentages() -> None:
     masks = NotebookList([[Guess("a", 0.5), Guess("b", 0.25)], [Guess("c", 1.0)]])
     table = [["mask", "token", "probability"], ["1", "a", "50.0 %"], ["1", "b", "25.0 %"], ["2", "c", "100.0 %"]]
     assert cells(masks._repr_html_()) == table
+    numbers = [NumbersPrediction({"valence": 3.12345, "arousal": 1500.0})]
+    assert cells(NotebookList(numbers)._repr_html_()) == [["scores"], ["valence: 3.123, arousal: 1,500"]]
+    labels = [LabelSetPrediction(["a", "b"], {"a": 0.9, "b": 0.6, "c": 0.1, "d": 0.2})]
+    assert cells(NotebookList(labels)._repr_html_())[1] == ["a; b", "a: 90.0 %, b: 60.0 %, d: 20.0 %"]
     arrays = (np.zeros(2), np.zeros(2))
     assert cells(NotebookList([SimilarityPrediction(0.5, arrays)])._repr_html_()) == [["similarity"], ["0.5000"]]
     assert "… and 3 rows more" in NotebookList([Guess("a", 0.5)] * (MOST + 3))._repr_html_()
@@ -101,16 +107,16 @@ def test_entities_and_answers_are_marked_in_their_texts() -> None:
     entities = [Entity("Ada", 0, 3, "PER", 0.9), Entity("<Lyon>", 13, 19, "LOC", 0.8)]
     tagged = TagPrediction(["Ada", "lives", "in", "<Lyon>"], ["B-PER", "O", "O", "B-LOC"], [1.0] * 4, entities)
     assert (
-        '<mark class="found">Ada</mark><span class="note">PER</span> lives in <mark class="found">&lt;Lyon&gt;</mark>'
-        '<span class="note">LOC</span>!</p>'
+        '<mark class="found">Ada</mark> <small class="note">PER</small> lives in <mark class="found">&lt;Lyon&gt;</mark>'
+        ' <small class="note">LOC</small>!</p>'
     ) in NotebookList([tagged], [("Ada lives in <Lyon>!",)])._repr_html_()
     parts_of_speech = TagPrediction(["Ada", "lives"], ["PROPN", "VERB"], [1.0] * 2)
     html = NotebookList([parts_of_speech], [("Ada lives",)])._repr_html_()
-    assert 'Ada<span class="note">PROPN</span> lives<span class="note">VERB</span></p>' in html
+    assert 'Ada <small class="note">PROPN</small> lives <small class="note">VERB</small></p>' in html
     answer, none = SpanPrediction("1", "in Lyon", 6, 13, 0.75, 0.0, []), SpanPrediction("2", "", 0, 0, 0.5, 1.0, [])
     html = NotebookList([answer, none], [("Where?", "lives in Lyon")] * 2)._repr_html_()
     assert html.count("<mark") == 1
-    assert 'lives <mark class="found">in Lyon</mark><span class="note">75.0 %</span></p>' in html
-    assert '<p dir="auto"><span class="note">no answer, 50.0 %</span>lives in Lyon</p>' in html
+    assert 'lives <mark class="found">in Lyon</mark> <small class="note">75.0 %</small></p>' in html
+    assert '<p dir="auto"> <small class="note">no answer, 50.0 %: </small>lives in Lyon</p>' in html
     html = NotebookList([ChoicePrediction(1, [0.25, 0.75])], [("He sat", "down")])._repr_html_()
-    assert 'He sat<span class="note">ending 1, 75.0 %</span></p>' in html
+    assert 'He sat <small class="note">ending 1, 75.0 %</small></p>' in html

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -225,6 +226,7 @@ def test_a_sweep_scores_its_best_run_on_the_test_examples(rows: list[dict[str, s
     )
     assert tuned.sweep is not None
     assert not tuned.failed
+    assert {"dev: accuracy", "test: accuracy"} <= set(re.findall(r"<td[^>]*>([^<]*)", tuned._repr_html_()))
 
 
 def test_a_failed_run_writes_its_report_and_exits_1(

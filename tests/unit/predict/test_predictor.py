@@ -187,6 +187,8 @@ def test_evaluate_writes_a_folder(tuned: Path, tmp_path: Path, small_texts: list
     plain = model.evaluate(path)
     found = model.evaluate(path, out=out)
     assert found == {**plain, "seconds": found["seconds"], "out": str(out)}
+    assert "<iframe srcdoc=" in found._repr_html_()  # type: ignore[attr-defined]
+    assert texts[0] in model.predict(texts[:1])._repr_html_()  # type: ignore[attr-defined]
     told = json.loads((out / "scores.json").read_text())
     assert told["scores"] == plain["scores"]
     assert told["examples"] == len(texts) == sum(row["count"] for row in told["classes"].values())

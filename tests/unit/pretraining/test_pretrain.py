@@ -60,6 +60,9 @@ def test_run_writes_metrics_checkpoint_and_report(config: PretrainConfig, small_
     assert [record["step"] for record in held_out] == [10, 20, 30]
     assert result["eval"] == held_out[-1]
     assert result["finished_before"] is False
+    shown = result._repr_html_()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "eval: mlm loss" in shown
+    assert "<iframe srcdoc=" in shown
     assert train[0]["mlm_loss"] == pytest.approx(np.log(500), abs=0.2)
     assert held_out[-1]["mlm_loss"] < 4.5
     assert held_out[-1]["loss"] == pytest.approx(held_out[-1]["mlm_loss"] + held_out[-1]["nsp_loss"], rel=1e-5)
