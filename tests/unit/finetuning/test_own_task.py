@@ -67,7 +67,7 @@ def test_the_example_by_hand() -> None:
     assert head(Hidden(states), targets).total.item() == pytest.approx(by_hand.item(), rel=1e-5)
 
 
-def test_errors_are_better_when_lower() -> None:
+def test_a_run_fails_if_its_error_is_not_lower() -> None:
     gold = [text(label) for label in ("1", "1", "10", "10")]
     assert not has_failed("mean_error", {"mean_error": 0.2}, TASK, gold)
     assert has_failed("mean_error", {"mean_error": 1.0}, TASK, gold)

@@ -8,11 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.tasks.example_sums import class_sums, scores
-from bertie.tasks.metrics import confusion, mean_and_interval, precision_recall_f1, regression_scores
+from bertie.tasks.metrics import confusion, mean_and_interval, precision_recall_f1, regression_scores, sign
 
 
 def classification_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
     return scores(class_sums(gold, predicted, labels))
+
+
+def test_errors_and_losses_are_better_when_lower() -> None:
+    assert [sign(name) for name in ("accuracy", "mse", "mean_error", "dev_loss", "error_free")] == [1, -1, -1, -1, 1]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn's about a single class
