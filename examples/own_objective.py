@@ -3,9 +3,9 @@
 Some tokens are replaced by random ones, and the encoder tells which. That is ELECTRA without a generator: no [MASK] in the
 text, and no logits over the vocabulary, so a step costs less than one of masked language modeling.
 
-    python own_objective.py [TEXT]     # pre-trains a small model for half a minute, on Python's documentation if there is no TEXT
+    python examples/own_objective.py [TEXT]     # half a minute of pre-training, on Python's documentation without TEXT
 
-In a recipe, in this folder:
+In a recipe, in the folder examples:
 
     extends = "modern-mini"
 

@@ -4,8 +4,8 @@ A classifier does not know that 4 stars are nearer to 5 than to 1. Here, one sco
 neighboring classes (McCullagh 1980; for networks Cao, Mirjalili and Raschka 2020), so an error of three stars costs more than
 an error of one.
 
-    python own_task.py                                   # a trial of half a minute, on reviews and a model that it makes
-    bertie finetune own_task:Ordinal --train train.csv --dev dev.csv --model MODEL --out runs/stars      # in this folder
+    python examples/own_task.py                          # a trial of half a minute, on reviews and a model that it makes
+    bertie finetune own_task:Ordinal --train train.csv --model MODEL --out runs/stars    # in the folder examples
 
 K classes, S sequences, D hidden size
 """

@@ -1,4 +1,4 @@
-"""The commands of the README, in order, on a small text; the routes through the code; and every shipped recipe."""
+"""The commands on the pages, the routes through the code, and every shipped recipe."""
 
 from __future__ import annotations
 
@@ -41,35 +41,6 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 DESIGN = README.parent / "docs" / "explanation" / "design.md"
 
 
-def commands() -> list[list[str]]:
-    """Return the `bertie …` lines of the step-by-step block."""
-    block = README.read_text().split("## The whole pipeline in six commands")[1].split("```")[1].replace("\\\n", "")
-    return [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("bertie ")]
-
-
-def test_readme_commands_run(tmp_path: Path, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands run unchanged, except for the text, the size of the vocabulary, and steps in place of a time."""
-    monkeypatch.chdir(tmp_path)
-    glue = tmp_path / "SST-2"
-    glue.mkdir()
-    rows = "".join(f"a {word} film {i}\t{label}\n" for i in range(40) for word, label in (("fine", 1), ("bad", 0)))
-    for name in ("train.tsv", "dev.tsv"):
-        (glue / name).write_text("sentence\tlabel\n" + rows)
-    smaller = {
-        "tokenizer": ["--vocab-size", "200"],
-        "prepare": ["--eval-share", "0.1"],
-        "pretrain": ["--training.steps", "3", "--training.batch-size", "4", "--training.row-tokens", "512"],
-        "finetune": ["--training.steps", "2"],
-    }
-    verbs = []
-    for line in commands():
-        argv = [str(corpus_folder) if word == "wiki.jsonl.xz" else word for word in line]
-        argv = [word for word in argv if word not in ("--vocab-size", "30000", "--budget", "30m")]
-        assert main(argv + smaller.get(line[0], [])) == 0, " ".join(line)
-        verbs.append(line[0])
-    assert set(verbs) == {"tokenizer", "prepare", "pretrain", "finetune", "evaluate", "predict"}
-
-
 def documented() -> dict[str, list[str]]:
     """Return the `bertie …` lines of the README, the guides, the recipes and the examples, by file."""
     root = README.parent
@@ -92,6 +63,7 @@ def documented() -> dict[str, list[str]]:
 def test_documented_commands_parse(name: str, line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # The flags of predict and evaluate depend on the task of the run.
     monkeypatch.setattr("bertie.commands.evaluate.read_task", lambda _: Classify())
+    monkeypatch.syspath_prepend(str(README.parent / "examples"))  # whose tasks a page names
     if "my.toml" in line:  # a recipe of the reader's own
         monkeypatch.chdir(tmp_path)
         (tmp_path / "my.toml").write_text('extends = "mini"')

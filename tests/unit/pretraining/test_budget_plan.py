@@ -179,7 +179,7 @@ def test_the_speed_of_a_gpu_elsewhere_follows_from_its_peak_rate(
     half = bertie.plan(shards, "3m", device="h100", utilization=0.5)
     assert list(losses(half)) == list(FILL_A_GPU)
     shown = capsys.readouterr().err
-    assert "assumes 50 % of the peak rate" in shown
+    assert "assumes 50.0 % of the peak rate" in shown
     assert "Recipes smaller than modern-base do not fill a GPU" in shown
     base = half["outlooks"][0]
     operations = 989e12 * 0.5 / base["tokens_per_second"]
