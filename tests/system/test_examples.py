@@ -150,7 +150,6 @@ def test_the_page_lists_all_examples() -> None:
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.name)
-def test_a_script_is_short_and_says_how_to_run_it(script: Path) -> None:
-    text = script.read_text(encoding="utf-8")
-    assert f"python {script.relative_to(EXAMPLES.parent)}" in (ast.get_docstring(ast.parse(text)) or "")
-    assert len(text.splitlines()) <= 60
+def test_a_script_says_how_to_run_it(script: Path) -> None:
+    says = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    assert re.search(rf"^ *python (\S*/)?{script.name}", says, re.MULTILINE)

@@ -21,7 +21,7 @@ NEWCOMERS = [
     ROOT / "examples" / "README.md",
 ]  # in this order
 SHELL = ("sh", "bash", "shell", "console")
-NEEDS = {"a download", "a GPU", "Docker", "another terminal", "SST-2 and the Simple English Wikipedia"}
+NEEDS = {"a download", "a GPU", "Docker", "another terminal"}
 """What a fresh checkout lacks."""
 BIN = Path(sys.executable).parent
 
