@@ -10,8 +10,9 @@ from bertie.model.encoder import EncoderConfig
 from bertie.tasks import Task
 
 RATES = {768: 1.0, 384: 2.0, 0: 20.0}
-"""The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it. Those for 384 and 256
-are the best of four rates with 1,000 examples, as far as measured (docs/how-to/fine-tuning.md); from 768 on, it is the rate of Devlin et al. (2018)."""
+"""The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it. Those for 384 and 256 are the
+best of four rates with 1,000 examples, as far as measured (docs/how-to/fine-tuning.md); from 768 on, it is the rate of Devlin
+et al. (2018)."""
 FROZEN_RATE = 1e-2
 LEAST_STEPS, MOST_EPOCHS = 300, 20  # few examples need more epochs (Mosbach et al. 2021; docs/how-to/fine-tuning.md)
 
