@@ -194,9 +194,9 @@ class Reader:
                     return uses | {"others": others} if others else uses
         return {}
 
-    def rows(self, source: Path | Iterable[Any]) -> Iterator[Any]:
+    def rows(self, source: Path | Iterable[Any], labeled: bool = True) -> Iterator[Any]:
         """Yield the rows of a source with all their columns, as they are; examples and errors where there are none."""
-        return self.kind.rows(source, True) if isinstance(source, Path) else self._rows_of_values(source)
+        return self.kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
 
     def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Reader:
         """Return the reader that knows what all rows of a source together say, if it can be read twice. Errors as `read`."""
@@ -208,8 +208,7 @@ class Reader:
 
     def _rows(self, source: Path | Iterable[Any], labeled: bool) -> Iterator[Any]:
         kind, flat, settings = self.kind, self.kind.facts.flat, vars(self.kind)
-        rows = kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
-        rows = convert_rows(rows, flat) if flat else rows
+        rows = convert_rows(self.rows(source, labeled), flat) if flat else self.rows(source, labeled)
         is_read = ANSWER in settings.values() or settings.get(kind.facts.answer) == ""
         return leave_out(rows, is_read) if labeled else rows
 

@@ -60,12 +60,12 @@ class TaskData:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that training and evaluation depend on beside the configuration: the initial weights,
-        the tokenized examples, and the dev examples themselves."""
+        the tokenized examples, and the dev and test examples themselves."""
         head = [weights_fingerprint(self.checkpoint.files), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
             digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())
-        for example in self.dev:
+        for example in [*self.dev, *self.split.test]:
             digest.update(repr(replace(example, source="")).encode())
         return digest.hexdigest()
 

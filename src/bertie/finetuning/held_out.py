@@ -21,16 +21,16 @@ from bertie.tasks import Task
 
 @dataclass(frozen=True)
 class SplitExamples:
-    """The parts of a training set of which something is held out: the indices of their examples by name."""
+    """The examples of a fine-tuning."""
 
     train: list[Any]
     """The examples to train on."""
     dev: list[Any]
-    """The examples held out as the dev set."""
+    """The dev examples."""
     test: list[Any]
-    """The examples held out as the test set."""
+    """The test examples; empty: there are none."""
     rows: dict[str, list[dict[str, Any]]]
-    """The rows of the parts by name, with the columns of their source; empty if nothing is held out."""
+    """The rows of the parts of the training examples, by name, with the columns of their source; empty if nothing is held out."""
 
     def write(self, folder: Path) -> None:
         """Write the rows of each part to a .jsonl file, which is read as their source is."""

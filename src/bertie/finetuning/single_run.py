@@ -215,11 +215,8 @@ def _job(
     units = _units(task, data.train_sequences)
     per_epoch = steps_per_epoch(config, data)
     heads = {task.kind: 1.0, **gpt.auxiliary_weights(config)}
-    length, rate, norm = (
-        StepCount(settings.steps or settings.epochs * per_epoch),
-        settings.learning_rate,
-        settings.max_grad_norm,
-    )
+    length = StepCount(settings.steps or settings.epochs * per_epoch)
+    loop = LoopSettings(length, settings.learning_rate, settings.max_grad_norm, config.seed, precision, heads)
 
     def stream(_: int, position: Position) -> Generator[Step]:
         while True:
@@ -243,7 +240,7 @@ def _job(
         task=_task_json(config, task),
         optimizer=config.optimizer.build(model, settings.layer_decay),
         schedule=config.schedule,
-        settings=LoopSettings(length, rate, norm, config.seed, precision, heads),
+        settings=loop,
         stream=stream,
         evaluate=lambda _, stopping: evaluate(model, dev, precision, ranks, stopping),
         eval_set=lambda _: 0,

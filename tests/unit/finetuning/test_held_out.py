@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,15 @@ def test_one_file_gives_a_run_with_dev_and_test_scores(
     assert "Evaluation on the test set" in page
     assert main([*command, *flags]) == 0
     assert json.loads(capsys.readouterr().out)["test_scores"] == result["test_scores"]
+
+
+def test_other_test_examples_are_refused_by_a_finished_run(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    config = replace(CONFIG, training=replace(CONFIG.training, steps=1))
+    for test in (rows[:4], rows[:5], None):
+        with nullcontext() if test == rows[:4] else pytest.raises(UsageError, match="was made from other data"):
+            bertie.finetune(config, rows, start, tmp_path / "run", dev=rows[50:], test=test, threads=1)
 
 
 def test_a_sweep_scores_its_best_run_on_the_test_examples(rows: list[dict[str, str]], start: Path) -> None:
