@@ -17,6 +17,8 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "examples/README.md": "examples/index.md",
+    **{str(path.relative_to(ROOT)): f"examples/{path.stem}.md" for path in ROOT.glob("examples/*.py")},
     **{str(path.relative_to(ROOT)): f"notebooks/{path.stem}.md" for path in ROOT.glob("examples/notebooks/*.ipynb")},
 }
 LINK = re.compile(r"\[([^\[\]]*)\]\(([^()\s]+)\)")
@@ -28,9 +30,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, page in PAGES.items():
         if page not in files.src_uris:  # docs/index.md, where there is one, takes the place of the README
             text = (ROOT / name).read_text(encoding="utf-8")
-            page_of = notebook_page if name.endswith(".ipynb") else relink
+            page_of = {".ipynb": notebook_page, ".py": script_page}.get(Path(name).suffix, relink)
             files.append(File.generated(config, page, content=page_of(text, name, page)))
     return files
+
+
+def script_page(script: str, source: str, page: str) -> str:  # noqa: ARG001
+    return f"# {Path(source).name}\n\n```python\n{script}```\n"
 
 
 def notebook_page(notebook: str, source: str, page: str) -> str:

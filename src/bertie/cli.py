@@ -163,7 +163,7 @@ def _failure(error: BaseException, argv: list[str]) -> tuple[str | None, int]:
     elif "Symlink loop" in str(error):
         message = str(error)
     elif isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
-        message = "out of memory: use a smaller model or a lower --training.row-tokens"
+        message = "out of memory: use a smaller model, or lower --training.row-tokens or --batch-tokens"
     return message and f"{message} (add --debug for the traceback)", 1
 
 
