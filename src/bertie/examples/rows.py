@@ -132,11 +132,11 @@ def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:
         rows = storage.of_kind(path, storage.parse(path, stream.read()), list, content)
     for number, values in enumerate(rows, 1):
         name = str(values.get("id", number)) if isinstance(values, dict) else str(number)
-        place = f"{path}: example {number}" + (f" ({name})" if name != str(number) else "")
+        place = f"example {number}" + (f" ({name})" if name != str(number) else "")
         if isinstance(values, dict):
-            yield Row(values, f"{path.name}: {name}", place)
+            yield Row(values, f"{path.name}: {place}", f"{path}: {place}")
         else:
-            yield UserError(f"{place}: expected an object, found {type(values).__name__}")
+            yield UserError(f"{path}: {place}: expected an object, found {type(values).__name__}")
 
 
 def convert_rows(rows: Iterable[Row | T | UserError], convert: Callable[[Row], T]) -> Iterator[T | UserError]:

@@ -14,7 +14,7 @@ import numpy as np
 from bertie.base import console, seeding, storage
 from bertie.base.errors import UsageError, UserError, join_names
 from bertie.examples.reader import Reader
-from bertie.examples.rows import Row
+from bertie.examples.rows import Row, is_stdin
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks import Task
 
@@ -33,7 +33,9 @@ class SplitExamples:
     """The rows of the parts of the training examples, by name, with the columns of their source; empty if nothing is held out."""
 
     def write(self, folder: Path) -> None:
-        """Write the rows of each part to a .jsonl file, which is read as their source is."""
+        """Write the rows of each part to a .jsonl file that is read as their source is. Parts of an earlier start go."""
+        for name in {"train", "dev", "test"} - self.rows.keys():
+            (folder / f"{name}.jsonl").unlink(missing_ok=True)
         for name, rows in self.rows.items():
             folder.mkdir(exist_ok=True)
             lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -63,6 +65,10 @@ def hold_out(
     shares = {"test": 0.0 if has[1] else config.test_share, "dev": 0.0 if has[0] else config.dev_share}
     if not any(shares.values()):
         return SplitExamples(examples, [], [], {})
+    if isinstance(source, str | Path) and is_stdin(source):
+        raise UsageError(
+            "stdin can only be read once, so no part of it can be held out: give --dev, or a file as --train"
+        )
     rows = _rows(task.reader, source)
     linked = _linked([_keys(config.group, each, rows) for each in examples])
     if config.group:
@@ -102,6 +108,8 @@ def _check(config: FinetuneConfig, has: tuple[bool, bool]) -> None:
         raise UsageError("--dev-share is the part of the training examples to use without --dev: give one of them")
     if has_test and config.test_share:
         raise UsageError("--test-share is the part of the training examples to use without --test: give one of them")
+    if not has_dev and config.dev_share + config.test_share == 1:
+        raise UsageError("--dev-share and --test-share leave nothing to train on: lower them")
     if config.group and has_dev and not config.test_share:
         raise UsageError("--group says which examples to hold out together, but none are: remove --dev or --group")
 
@@ -113,20 +121,24 @@ def _name(source: Any) -> str:
 def _rows(reader: Reader, source: Any) -> dict[str, dict[str, Any]]:
     """Return the values of rows by the `source` of their examples."""
     given = Path(source) if isinstance(source, str | Path) else source
-    return {row.source: row.values for row in reader.rows(given) if isinstance(row, Row)}
+    rows = [row for row in reader.rows(given) if isinstance(row, Row)]
+    return {row.source: row.values for row in reversed(rows)}  # of questions with one id, the first is the example
 
 
 def _keys(group: str, example: Any, rows: dict[str, dict[str, Any]]) -> Iterable[Hashable]:
     """Yield what an example has in common with those that it must not be apart from."""
-    yield " ".join(max(example.texts, key=len).lower().split())
-    value = rows.get(example.source, {}).get(group) if group else None
-    if value not in (None, ""):
-        yield (group, str(value))
+    yield min((" ".join(text.lower().split()) for text in example.texts), key=lambda text: (-len(text), text))
+    yield from ((group, value) for value in _groups(group, [rows.get(example.source, {})]))
+
+
+def _groups(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """Return the groups of rows, without missing values, such as NaN in a frame of pandas."""
+    return [str(value) for row in rows if (value := row.get(name)) not in (None, "") and value == value]
 
 
 def _require_groups(group: str, rows: list[dict[str, Any]], source: Any) -> None:
     """Raise UsageError if no row has the group, or if none share one."""
-    values = [str(row[group]) for row in rows if row.get(group) not in (None, "")]
+    values = _groups(group, rows)
     if not values:
         names = join_names(dict.fromkeys(name for row in rows for name in row)) or "none"
         raise UsageError(f"{_name(source)}: no column {group!r} to group by; its columns are: {names}")
@@ -153,28 +165,37 @@ def _linked(keys: Iterable[Iterable[Hashable]]) -> np.ndarray:
 
 
 def _choose(labels: list[tuple[str, ...]], linked: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Choose about the same share of each class, at least one example if the class is not in one set, in whole sets.
+    """Choose about the same share of each class, and at least one example, in whole sets. Each class keeps an example.
 
-    A set counts for the rarest of its labels.
+    A set is tried for the rarest of its labels.
 
     Returns:
         Whether each example is chosen: bool.
     """
-    counts = Counter(label for each in labels for label in set(each))
     sets: dict[int, list[int]] = defaultdict(list)
     for number, name in enumerate(linked.tolist()):
         sets[name].append(number)
-    classes: dict[str, list[list[int]]] = defaultdict(list)
-    for members in sets.values():
-        found = {label for number in members for label in labels[number]}
-        classes[min(found, key=lambda label: (counts[label], label), default="")].append(members)
-    chosen = np.zeros(len(labels), bool)
-    for name in sorted(classes):
-        of_class = [classes[name][i] for i in rng.permutation(len(classes[name]))]
-        wanted, held = max(1, round(share * sum(map(len, of_class)))), 0
-        for members in of_class if len(of_class) > 1 else []:
-            if held + len(members) <= wanted:
-                chosen[members], held = True, held + len(members)
-        if not held and len(of_class) > 1:
-            chosen[min(of_class, key=len)] = True
+    each_has = {
+        name: Counter(label for i in members for label in set(labels[i] or ("",))) for name, members in sets.items()
+    }
+    counts = sum(each_has.values(), Counter[str]())
+    rarest_first = sorted(counts, key=lambda label: (counts[label], label))
+    classes: dict[str, list[int]] = defaultdict(list)
+    for name, has in each_has.items():
+        classes[next(label for label in rarest_first if label in has)].append(name)
+    chosen, held = np.zeros(len(labels), bool), Counter[str]()
+
+    def hold(name: int) -> None:
+        if all(held[label] + n < counts[label] for label, n in each_has[name].items()):
+            chosen[sets[name]] = True
+            held.update(each_has[name])
+
+    for label in rarest_first:
+        names = [classes[label][i] for i in rng.permutation(len(classes[label]))]
+        for name in names:
+            if held[label] + each_has[name][label] <= max(1, round(share * counts[label])):
+                hold(name)
+        for name in sorted(names, key=lambda name: len(sets[name])):
+            if not held[label]:
+                hold(name)
     return chosen

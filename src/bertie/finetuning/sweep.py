@@ -32,7 +32,8 @@ from bertie.training.run_folder import RunFolder, run_precision
 
 RESULT_FILE = "outcome.json"
 MARGIN = 0.01
-"""A run has failed if it beats a constant prediction by no more than this. It is relative for errors such as mse."""
+"""A run has failed if it beats a constant prediction by no more than this. It is relative for errors such as mse, and for
+scores above 0.9 to what is left to 1."""
 NOISE = 2.0  # standard errors that a correlation must exceed 0 by: the correlation of n unrelated numbers has 1/√n
 
 
@@ -219,10 +220,10 @@ def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]
     if scores.get("spearman", 1.0) <= 0:
         return True
     floor = constant_score(metric, task, dev)
-    margin = MARGIN * (abs(floor) if sign(metric) < 0 else 1)
+    margin = MARGIN * (abs(floor) if sign(metric) < 0 else min(1, 10 * (1 - floor)))
     if metric in CORRELATIONS:
         margin = max(margin, NOISE / math.sqrt(len(dev)))
-    return sign(metric) * (scores[metric] - floor) <= margin
+    return sign(metric) * (scores[metric] - floor) <= margin and sign(metric) * scores[metric] != 1
 
 
 def constant_score(metric: str, task: Task, dev: list[Any]) -> float:

@@ -208,6 +208,13 @@ class Tag(TaskDefaults):
         tags = example.tags or ()
         if example.text is None:
             return {"tokens": example.words, "tags": tags}
+        if self.units == "characters":  # the tags of the source may follow any scheme
+            at, parts = 0, list[tuple[str, str]]()
+            for (start, end), tag in zip(example.places, tags, strict=True):
+                parts += [(example.text[at:start], "O"), (example.text[start:end], tag)]
+                at = end
+            tokens, tags = zip(*(part for part in (*parts, (example.text[at:], "O")) if part[0]), strict=True)
+            return {"tokens": tokens, "tags": tags}
         found = entities(tags, cast(TaggedSentences, self.reader.kind).form)
         spans = [(example.places[first][0], example.places[end - 1][1], kind) for kind, first, end in found]
         return {"text": example.text, "spans": [{"start": a, "end": b, "label": kind} for a, b, kind in spans]}

@@ -58,7 +58,7 @@ def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
         UserError: The content is damaged, or it names code that may not be imported (`own_code`).
     """
     fields = {name: value for name, value in values.items() if name not in (*NOT_TASK_FIELDS, *_EARLIER)}
-    if code := str(values.get("code", "")):
+    if code := next((str(name) for key in ("code", "kind") if own_code.is_name(name := values.get(key))), ""):
         if refusal := own_code.refusal(code, f"{where}: the task"):
             raise UserError(refusal)
         with naming(where):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.small_recipes import fine_tuning
 
@@ -71,6 +72,25 @@ def test_equal_texts_and_groups_are_on_one_side() -> None:
         assert parts.dev
 
 
+def test_every_class_keeps_an_example_to_train_on() -> None:
+    rng = np.random.default_rng(0)
+    for documents, classes, share in ((8, 15, 0.0), (20, 30, 0.1), (12, 8, 0.1)):
+        drawn = rng.integers([documents, classes], size=(30 * documents, 2))
+        rows = [{"text": f"text {i}", "label": f"c{c}", "document": d} for i, (d, c) in enumerate(drawn.tolist())]
+        parts = parts_of(rows, group="document", dev_share=0.1, test_share=share)
+        assert labels(parts.train).keys() == {row["label"] for row in rows}
+        assert len(parts.dev) <= 0.4 * len(rows)
+
+
+def test_swapped_pairs_are_on_one_side_and_missing_groups_are_none() -> None:
+    pairs = [{"text": "ab"[n % 2] + f" {n // 2:02}", "text_pair": "ba"[n % 2] + f" {n // 2:02}"} for n in range(40)]
+    rows = [pair | {"by": float("nan") if n < 30 else n // 2} for n, pair in enumerate(pairs)]  # as from pandas
+    parts = parts_of(rows, Embed(), group="by")
+    sides = [{e.text.split()[1] for e in part} for part in (parts.train, parts.dev)]
+    assert not sides[0] & sides[1]
+    assert len(parts.dev) == 4
+
+
 def test_questions_on_one_passage_are_on_one_side() -> None:
     rows = [
         {"question": f"What is {i}?", "context": f"Number {i // 5} is a long passage.", "answers": ["Number"]}
@@ -89,6 +109,7 @@ def test_questions_on_one_passage_are_on_one_side() -> None:
         ({"group": "id"}, (True, False), "--group says which examples to hold out together, but none are"),
         ({"dev_share": 0.2}, (True, False), "--dev-share is the part .* without --dev: give one of them"),
         ({"test_share": 0.2}, (False, True), "--test-share is the part .* without --test: give one of them"),
+        ({"dev_share": 0.5, "test_share": 0.5}, (False, False), "leave nothing to train on"),
     ],
 )
 def test_contradictions_are_refused(settings: dict[str, Any], has: tuple[bool, bool], message: str) -> None:
@@ -153,6 +174,8 @@ STUDIO = [
         ("a.conll", CONLL, Tag()),
         ("characters.conll", CONLL.replace("Ann", "A").replace("slept", "s"), Tag()),
         ("studio.json", json.dumps(STUDIO), Classify()),
+        ("ids.json", json.dumps([{"text": f"t {n}", "label": "ab"[n % 2], "id": n % 3 or None} for n in range(9)]), Classify()),
+        ("words.conll", "".join(f"{chr(0x4E00 + n)} S\n中 B\n国 E\n\n" for n in range(8)), Tag(units="characters")),
         ("a.jsonl", "".join(f'{{"text": "t {n}", "label": ["x", "y{n % 2}"], "n": null}}\n' for n in range(8)), MultiLabel()),
         ("b.jsonl", "".join(f'{{"text": "a <e1>b{n}</e1> c <e2>d</e2>", "label": "r{n % 2}"}}\n' for n in range(8)), Relate()),
         ("c.jsonl", "".join(f'{{"text": "a {n}", "text_pair": "b {n}"}}\n' for n in range(8)), Embed()),
@@ -166,7 +189,10 @@ def test_the_parts_of_a_file_are_read_as_the_file(name: str, content: str, task:
     config = replace(CONFIG, task=task, dev_share=0.4)
     read, examples = training_examples(task, tmp_path / name)
     parts = hold_out(config, read, tmp_path / name, examples, (False, False))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "test.jsonl").touch()  # of a start with a test share
     parts.write(tmp_path / "data")
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["dev.jsonl", "train.jsonl"]
     for part in ("train", "dev"):
         found = labeled_examples(read.reader, tmp_path / "data" / f"{part}.jsonl")
         assert [replace(example, source="") for example in found] == [

@@ -26,6 +26,7 @@ from bertie.cli import main
 from bertie.examples.texts import Example
 from bertie.finetuning.sweep import has_failed
 from bertie.serve.openapi import openapi
+from bertie.tasks.task_json import task_from_json
 from bertie.training.run_report import unit
 
 STARS = ("1", "2", "10")
@@ -144,6 +145,8 @@ def test_a_run_is_loaded_with_its_code_only_if_that_is_allowed(
     for command in (["predict", "run", "a"], ["evaluate", "run", "--data", "dev.jsonl"], ["verify", "run"]):
         assert main(command) == 1
         assert f"run/task.json: the task is {NAME}, code that is not part of bertie" in capsys.readouterr().err
+    with pytest.raises(UserError, match="code that is not part of bertie"):
+        task_from_json(saved | {"kind": NAME, "code": ""}, "task.json")
     assert main(["predict", "run", "--", "--allow-code"]) == 1  # that is a text
     assert MODULE not in sys.modules
     assert main(["predict", "run", "and a", "--allow-code"]) == 0

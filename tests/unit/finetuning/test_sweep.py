@@ -26,6 +26,7 @@ from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.sweep import RunResult, Sweep, expand_grid
 from bertie.model.model import Model
+from bertie.tasks.classify import Classify
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span
@@ -273,6 +274,14 @@ def test_run_with_small_errors_has_not_failed() -> None:
     )
     assert not sweeping.has_failed("mse", right, task, dev)
     assert sweeping.has_failed("mse", same, task, dev)
+
+
+@pytest.mark.parametrize("rare", [0, 1, 9, 100])
+def test_a_run_that_finds_the_rare_class_has_not_failed(rare: int) -> None:
+    dev = [Example("a", None, "no" if i >= rare else "yes", "here") for i in range(1000)]
+    task = Classify(labels=("no", "yes"))
+    assert not sweeping.has_failed("accuracy", {"accuracy": 1.0}, task, dev)
+    assert sweeping.has_failed("accuracy", {"accuracy": 1 - max(rare, 1) / 1000}, task, dev)
 
 
 def test_run_with_a_chance_correlation_has_failed() -> None:
