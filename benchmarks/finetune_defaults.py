@@ -69,8 +69,7 @@ def main() -> None:
     lines = args.out.read_text().splitlines() if args.out.is_file() else []
     done = {(task, rate, seed): score for task, rate, seed, score in map(json.loads, lines)}
 
-    hidden_size = bertie.load(args.model).model.encoder.config.hidden_size
-    default = 5e-5 * next(factor for smallest, factor in defaults.RATES.items() if hidden_size >= smallest)
+    default = 5e-5 * defaults.default_factor(bertie.load(args.model).model.encoder.config)
 
     def score(name: str, rate: float, seed: int) -> float:
         """Fine-tune, unless it is done, and return the test score."""

@@ -9,10 +9,10 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.tasks import Task
 
-RATES = {768: 1.0, 384: 2.0, 0: 20.0}
-"""The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it. Those for 384 and 256 are the
-best of four rates with 1,000 examples, as far as measured (docs/how-to/fine-tuning.md); from 768 on, it is the rate of Devlin
-et al. (2018)."""
+RATES, POST_NORM = {768: 1.0, 384: 2.0, 0: 6.0}, 2.0
+"""The factor on the task's learning rate for BERT-base, by the smallest hidden size that has it, and the highest factor of
+encoders with post-norm. They are measured for hidden sizes of 384 and 256, with 1,000 examples (docs/how-to/fine-tuning.md);
+from 768 on, it is the rate of Devlin et al. (2018)."""
 FROZEN_RATE = 1e-2
 LEAST_STEPS, MOST_EPOCHS = 300, 20  # few examples need more epochs (Mosbach et al. 2021; docs/how-to/fine-tuning.md)
 
@@ -20,6 +20,12 @@ LEAST_STEPS, MOST_EPOCHS = 300, 20  # few examples need more epochs (Mosbach et 
 def default_epochs(task: Task, steps_per_epoch: int) -> int:
     """Return the number of epochs of a fine-tuning that names none."""
     return max(task.base_epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // steps_per_epoch)))
+
+
+def default_factor(size: EncoderConfig) -> float:
+    """Return the factor of an encoder on the task's learning rate for BERT-base."""
+    factor = next(factor for smallest, factor in RATES.items() if size.hidden_size >= smallest)
+    return min(factor, POST_NORM) if size.post_norm else factor
 
 
 def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: int) -> FinetuneConfig:
@@ -37,8 +43,8 @@ def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: 
         if not training.steps and not config.grid.epochs:
             chosen.append(f"{console.plural(epochs, 'epoch')} (--training.epochs)")
     if not training.learning_rate:
-        factor = next(factor for smallest, factor in RATES.items() if size.hidden_size >= smallest)
-        training = replace(training, learning_rate=FROZEN_RATE if config.frozen else task.base_learning_rate * factor)
+        rate = FROZEN_RATE if config.frozen else task.base_learning_rate * default_factor(size)
+        training = replace(training, learning_rate=rate)
         if not config.grid.learning_rate:
             chosen.append(f"learning rate {training.learning_rate:g} (--training.learning-rate)")
     if chosen:

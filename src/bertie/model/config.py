@@ -81,6 +81,11 @@ class EncoderFacts:
         return False
 
     @property
+    def post_norm(self) -> bool:
+        """Whether layers normalize the sum of their input and their output."""
+        return False
+
+    @property
     def head_layers(self) -> HeadLayers:
         """Layers of the heads of tasks."""
         return HeadLayers()
@@ -304,6 +309,10 @@ class TransformerConfig(EncoderFacts):
     def disentangled(self) -> bool:
         """Whether attention is disentangled: only the plain engine computes it."""
         return self.disentangled_distances > 0
+
+    @property
+    def post_norm(self) -> bool:
+        return self.norm_position == "post"
 
     @property
     def pooled_token(self) -> PooledToken:

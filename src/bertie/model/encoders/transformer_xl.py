@@ -78,6 +78,10 @@ class TransformerXlConfig(EncoderFacts):
 
     __post_init__ = check_sizes
 
+    @property
+    def post_norm(self) -> bool:
+        return True
+
     def products(self, batch: Batch, rows: np.ndarray) -> float:
         """Return the multiplications of a forward pass. batch: NumPy arrays."""
         return relative_products(self, batch, rows, streams=1)

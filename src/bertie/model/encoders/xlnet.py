@@ -86,6 +86,10 @@ class XlnetConfig(EncoderFacts):
         if (self.segment_length > 0) != (self.memory_length > 0):
             raise UsageError("model.segment_length and model.memory_length belong together: give both or neither")
 
+    @property
+    def post_norm(self) -> bool:
+        return True
+
     def products(self, batch: Batch, rows: np.ndarray) -> float:
         """Return the multiplications of a forward pass, in both streams if there is an order. batch: NumPy arrays."""
         return relative_products(self, batch, rows, streams=1 if batch.order is None else 2)
