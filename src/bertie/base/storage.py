@@ -259,21 +259,12 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Write NumPy arrays by name to an .npz file, atomically."""
-    import numpy as np
-
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    write_atomic(path, content.getvalue())
-
-
 def write_array(path: Path, array: Any) -> None:
-    """Write a NumPy array to an .npy file, atomically."""
+    """Write a NumPy array to an .npy file, or a dict of arrays by name to an .npz file, atomically."""
     import numpy as np
 
     content = io.BytesIO()
-    np.save(content, array, allow_pickle=False)
+    np.savez(content, **array) if isinstance(array, dict) else np.save(content, array, allow_pickle=False)
     write_atomic(path, content.getvalue())
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie.base import console
-from bertie.commands.flags import Flat, JsonResult, Positional
+from bertie.commands.common import AnyModel
+from bertie.commands.flags import Flat, JsonResult
 from bertie.inspect.inspect import PAGE, Inspection, inspect_model
 
 
@@ -14,8 +15,7 @@ from bertie.inspect.inspect import PAGE, Inspection, inspect_model
 class Args:
     """Look inside a Transformer: what its heads attend to, and what its layers know."""
 
-    run: Positional[str]
-    """Model: a run, a checkpoint folder or a hub id."""
+    run: AnyModel
     out: Path
     """Output folder: inspect.html (the report), inspect.json (the numbers) and tables/ (.parquet and .csv). Replaces an
     earlier inspection."""

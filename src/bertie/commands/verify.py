@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from bertie.base import console
 from bertie.base.errors import UserError
-from bertie.commands.flags import JsonResult, Positional
+from bertie.commands.common import AnyModel
+from bertie.commands.flags import JsonResult
 from bertie.predict.convert.verify import Library, verify
 
 
@@ -14,8 +15,7 @@ from bertie.predict.convert.verify import Library, verify
 class Args:
     """Describe a model folder, and what bertie and other libraries do with it. Exit code 1 if something is wrong."""
 
-    run: Positional[str]
-    """Model: a run, a checkpoint folder or a hub id."""
+    run: AnyModel
     against: Library | None = None
     """Library that also loads the folder, to compare tokens, vectors and predictions."""
 

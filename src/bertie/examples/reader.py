@@ -148,14 +148,16 @@ class Reader:
     is_resolved: bool = False
     """Whether `kind` knows what all rows together say."""
 
-    def read(self, path: Path) -> Iterator[Any]:
-        """Yield the labeled examples of a file, for training, evaluation and scoring, with an error in place of each bad row.
+    def read(self, source: str | Path | Iterable[Any]) -> Iterator[Any]:
+        """Yield the labeled examples of a file, for training, evaluation and scoring, with an error in place of each bad row;
+        or of Python values, as `values`.
 
         Raises:
             UsageError: The file is missing, its columns are unclear, or it leaves a doubt that only the user can settle.
             UserError: It cannot be read as a whole.
         """
-        return self._examples(path, labeled=True)
+        is_file = isinstance(source, str | Path)
+        return self._examples(Path(source), labeled=True) if is_file else self.values(source, labeled=True)
 
     def stream(self, path: Path) -> Iterator[Any]:
         """Yield the examples of a file lazily, for prediction: one example or error for each row, in order.

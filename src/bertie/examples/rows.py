@@ -64,6 +64,11 @@ class Header(tuple[str, ...]):
             raise UsageError(error.problem, f"Did you mean {near!r}? " * bool(near) + error.remedy)
 
 
+def name_of(source: Any) -> str:
+    """Return the name of a file, or of examples in memory, for messages."""
+    return str(Path(source)) if isinstance(source, str | Path) else "the examples"
+
+
 def is_stdin(path: Path | str) -> bool:
     """Whether a name on the command line means stdin: "-" is .txt, "-.jsonl", "-.csv" and "-.tsv" name the format."""
     return str(path) in ("-", "-.jsonl", "-.csv", "-.tsv")

@@ -46,7 +46,7 @@ from bertie.finetuning.sweep_report import sweep_page
 from bertie.model.encoder import with_language
 from bertie.model.model import Model
 from bertie.tasks import Task
-from bertie.tasks.evaluation.folder import evaluation_folder
+from bertie.tasks.evaluation.folder import SCORES, evaluation_folder
 from bertie.tasks.evaluation.folder import write as write_evaluation
 from bertie.tasks.inference import predictions
 from bertie.tasks.task_json import task_from_json
@@ -56,7 +56,6 @@ from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.run_folder import REPORT, RunFolder, require_newest_on_rank_0, require_same_settings, run_threads
 from bertie.training.run_report import DEV, TEST, run_page
 
-SCORES = "scores.json"
 PARTS = "data"  # subfolder of a run with the parts of its training file, if some are held out
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertie.base import config as configuration
 from bertie.base import console, storage
 from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import MANIFEST
@@ -20,7 +19,7 @@ from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.examples.texts import Example
 from bertie.finetuning.finetune import Finetuned, finetune
 from bertie.finetuning.glue_tasks import SUBMISSION, TASKS, SubmissionFile, TaskFiles, available_tasks, indexed_examples
-from bertie.finetuning.recipe import FinetuneConfig
+from bertie.finetuning.recipe import FinetuneConfig, read_recipe
 from bertie.tasks.predictions import ClassPrediction, NumberPrediction
 from bertie.tasks.scoring import labeled_examples
 
@@ -65,7 +64,7 @@ def glue(
         UsageError: The folder, a task name or the configuration is wrong.
     """
     folder, out = Path(folder), Path(out)
-    config = config if isinstance(config, FinetuneConfig) else configuration.load(FinetuneConfig, config, "finetune")
+    config = read_recipe(config)
     available = available_tasks(folder, tasks, config)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     if config.metric:

@@ -14,7 +14,7 @@ import numpy as np
 from bertie.base import console, seeding, storage
 from bertie.base.errors import UsageError, UserError, join_names
 from bertie.examples.reader import Reader
-from bertie.examples.rows import Row, is_stdin
+from bertie.examples.rows import Row, is_stdin, name_of
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks import Task
 
@@ -84,13 +84,13 @@ def hold_out(
             task.fit(examples)  # first says what is wrong with the labels
             among = "no class has two examples" if any(labels[i] for i in left) else "it has no two examples"
             problem = f"{among} with different texts{' and groups' * bool(config.group)}"
-            raise UserError(f"{_name(source)}: no {name} examples can be held out: {problem}", f"Give --{name} FILE")
+            raise UserError(f"{name_of(source)}: no {name} examples can be held out: {problem}", f"Give --{name} FILE")
         parts[name], left, taken = left[held], left[~held], taken + share
     parts["train"] = left
     listed = [f"{len(parts[name]):,} for {name}" for name in ("dev", "test") if len(parts[name])]
     ways = ["by class"] * any(labels) + [f"by {config.group}"] * bool(config.group)
     console.info(
-        f"{_name(source)}: held out {' and '.join(listed)} of {len(examples):,} examples"
+        f"{name_of(source)}: held out {' and '.join(listed)} of {len(examples):,} examples"
         + f" ({', '.join(ways)})" * bool(ways)
         + f"; {len(left):,} to train on"
     )
@@ -112,10 +112,6 @@ def _check(config: FinetuneConfig, has: tuple[bool, bool]) -> None:
         raise UsageError("--dev-share and --test-share leave nothing to train on: lower them")
     if config.group and has_dev and not config.test_share:
         raise UsageError("--group says which examples to hold out together, but none are: remove --dev or --group")
-
-
-def _name(source: Any) -> str:
-    return str(source) if isinstance(source, str | Path) else "the examples"
 
 
 def _rows(reader: Reader, source: Any) -> dict[str, dict[str, Any]]:
@@ -141,9 +137,9 @@ def _require_groups(group: str, rows: list[dict[str, Any]], source: Any) -> None
     values = _groups(group, rows)
     if not values:
         names = join_names(dict.fromkeys(name for row in rows for name in row)) or "none"
-        raise UsageError(f"{_name(source)}: no column {group!r} to group by; its columns are: {names}")
+        raise UsageError(f"{name_of(source)}: no column {group!r} to group by; its columns are: {names}")
     if len(values) > 1 and len(set(values)) == len(values):
-        problem = f"{_name(source)}: every value of {group!r} occurs once, so it groups nothing"
+        problem = f"{name_of(source)}: every value of {group!r} occurs once, so it groups nothing"
         raise UsageError(problem, "Remove --group, or name another column")
 
 

@@ -38,7 +38,8 @@ class FinetuneTraining:
     """Settings of the training loop."""
 
     epochs: Count = 0
-    """Passes over the training examples; 0: 3 (embed: 1), or more for few examples: as many as give 300 steps, at most 20."""
+    """Passes over the training examples; 0: those of the task, mostly 3, or more for few examples: as many as give 300 steps, at
+    most 20."""
     steps: Count = 0
     """Number of optimizer steps; 0: as many as the epochs take."""
     batch_size: Positive = 32
@@ -47,8 +48,8 @@ class FinetuneTraining:
     """Shuffle the training examples in every epoch. Unshuffled examples keep the order of their file, such as easy ones
     first (curriculum learning)."""
     learning_rate: NotNegative = 0.0
-    """Peak learning rate of the schedule; 0: by the hidden size. From 768 on, 5e-5 (choose and embed: 2e-5); from 384 on twice
-    as much, below 20 times; 1e-2 for a frozen encoder."""
+    """Peak learning rate of the schedule; 0: the task's (mostly 5e-5) from hidden size 768 on, from 384 on twice as much, below
+    20 times; 1e-2 for a frozen encoder."""
     layer_decay: PositiveFraction = 1.0
     """Layer-wise learning rate decay: factor from each layer to the layer below it, such as 0.95; 1: no decay."""
     reinit_layers: Count = 0

@@ -18,7 +18,7 @@ from bertie.base.notebook import NotebookDict
 from bertie.examples.labels import MAX_KINDS, FirstExamples
 from bertie.examples.left_out import valid_examples
 from bertie.examples.odd_texts import OddTexts
-from bertie.examples.rows import parse_finite
+from bertie.examples.rows import name_of, parse_finite
 from bertie.tasks import AnyTask
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -127,10 +127,9 @@ def inspect_data(
     """
     if isinstance(task, str):
         task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
-    path = Path(data) if isinstance(data, str | Path) else None
-    where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen(task.counts())
-    columns = reader.columns(path) if path else {}
-    examples = iter(reader.values(cast(Iterable[Any], data), labeled=True) if path is None else reader.read(path))
+    where, reader, seen = name_of(data), task.reader, _Seen(task.counts())
+    columns = reader.columns(Path(data)) if isinstance(data, str | Path) else {}
+    examples = reader.read(data)
     with console.progress("read", 0, "rows", passing=True) as bar:
         while part := list(islice(examples, AT_ONCE)):
             good = [example for example in part if not isinstance(example, UserError)]

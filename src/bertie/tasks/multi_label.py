@@ -92,8 +92,7 @@ class MultiLabel(TaskDefaults):
     paired: text_options.ArePairs = None
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The lowest probability at which each label is predicted; empty: 0.5. Tuned on dev examples."""
-    data_format: NoFlag[DataFormat] = DataFormat()
-    """How the training file is read, for other files that are ambiguous."""
+    data_format: text_options.ReadAs = DataFormat()
 
     def __post_init__(self) -> None:
         check_ranges("task", self)

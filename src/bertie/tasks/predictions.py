@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -139,8 +139,9 @@ class SimilarityPrediction:
 
 
 def prediction_to_json(prediction: Any) -> dict[str, Any]:
-    """Return a prediction's fields for JSON. Vectors are left out."""
-    return rounded({name: value for name, value in asdict(prediction).items() if name != "vectors"})
+    """Return a prediction's fields for JSON: those of its `repr`."""
+    values = asdict(prediction)
+    return rounded({each.name: values[each.name] for each in fields(prediction) if each.repr})
 
 
 def rounded(value: Any) -> Any:

@@ -20,7 +20,7 @@ from bertie.examples.in_memory import require_list
 from bertie.examples.left_out import valid_examples
 from bertie.examples.odd_texts import OddTexts
 from bertie.examples.reader import Reader
-from bertie.examples.rows import Row, parse_finite
+from bertie.examples.rows import Row, name_of, parse_finite
 from bertie.tasks import AnyTask
 from bertie.tasks.prediction_files import given_predictions, read_predictions, require_once
 from bertie.tasks.task import Task
@@ -64,16 +64,15 @@ def score(
     if null_odds is not None and scored.score_with_odds is None:
         raise UsageError(f"--null-odds needs a span task, but the task is {scored.kind}")
     rows = _prediction_rows(scored, predictions)
-    path = Path(data) if isinstance(data, str | Path) else None
-    where = "the examples" if path is None else str(path)
-    values = scored.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else scored.reader.read(path)
-    every = labels.spelled(rules := scored.reader.kind.label_rules, list(values), where)
+    where, rules = name_of(data), scored.reader.kind.label_rules
+    every = labels.spelled(rules, list(scored.reader.read(data)), where)
     examples = labels.labeled(rules, valid_examples(every, where, strict), where)
     if not scored.labels:
         scored = scored.with_labels_of([row for row in rows if isinstance(row, Row)], examples)
     scored.validate(examples)
     if scored.score_with_odds is not None:
-        known = every if path is None else scored.reader.stream(path)  # also those without gold answers
+        # also those without gold answers
+        known = scored.reader.stream(Path(data)) if isinstance(data, str | Path) else every
         pairs = _by_id(rows, examples, known, where, strict)
     else:
         pairs = _in_order(rows, every, examples, where)
@@ -174,12 +173,10 @@ def labeled_examples(
 
     Raises:
         UserError: No example can be read.
-        UsageError: As `Reader.read` or `Reader.values`.
+        UsageError: As `Reader.read`.
     """
-    path, rules = Path(source) if isinstance(source, str | Path) else None, reader.kind.label_rules
-    where = "the examples" if path is None else str(path)
-    examples = reader.read(path) if path else reader.values(cast(Iterable[Any], source), labeled=True)
-    valid = valid_examples(examples, where, strict)
+    where, rules = name_of(source), reader.kind.label_rules
+    valid = valid_examples(reader.read(source), where, strict)
     known = labels.labeled(rules, labels.spelled(rules, valid, where), where, training)
     OddTexts(known).warn(where)
     return known

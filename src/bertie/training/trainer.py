@@ -221,7 +221,7 @@ class _Session:
         out = self.run.path if self.run else job.out
         if out is not None and out.is_dir():
             path = out / f"bad-step-{record['step']:08d}-rank-{job.ranks.rank}.npz"
-            storage.write_arrays(path, batch_arrays(result.work))
+            storage.write_array(path, batch_arrays(result.work))
             problem += f"; the batch of the last one is in {path}"
         raise DivergedError(f"{problem}: {divergence_hint(job)}")
 
