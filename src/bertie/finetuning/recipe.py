@@ -48,8 +48,8 @@ class FinetuneTraining:
     """Shuffle the training examples in every epoch. Unshuffled examples keep the order of their file, such as easy ones
     first (curriculum learning)."""
     learning_rate: NotNegative = 0.0
-    """Peak learning rate of the schedule; 0: the task's (mostly 5e-5) from hidden size 768 on, from 384 on twice as much, below
-    20 times; 1e-2 for a frozen encoder."""
+    """Peak learning rate of the schedule; 0: by the hidden size. From 768 on the task's, mostly 5e-5; from 384 on twice as
+    much; below 6 times, with post-norm twice. 1e-2 for a frozen encoder."""
     layer_decay: PositiveFraction = 1.0
     """Layer-wise learning rate decay: factor from each layer to the layer below it, such as 0.95; 1: no decay."""
     reinit_layers: Count = 0
