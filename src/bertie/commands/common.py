@@ -18,7 +18,7 @@ from bertie.corpus.executors import Executor, make_executor
 AnyModel = Positional[Annotated[str, Doc("Model: a run, a checkpoint folder or a hub id.")]]
 PretrainedModel = Positional[Annotated[str, Doc("A pre-trained run, or a model's folder or hub id.")]]
 TextArguments = Positional[Annotated[list[str], Doc("Texts; each argument is one text.")]]
-TokenizerFolder = Positional[Annotated[Path, Doc("Folder of a tokenizer or of a model.")]]
+TokenizerArgument = Positional[Annotated[Path, Doc("Folder of a tokenizer or of a model.")]]
 TokenShards = Annotated[
     str, Doc("Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards.")
 ]

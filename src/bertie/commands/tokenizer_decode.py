@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertie.base.errors import UsageError
-from bertie.commands.common import TokenizerFolder
+from bertie.commands.common import TokenizerArgument
 from bertie.commands.flags import JsonResult, Positional
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -14,7 +14,7 @@ from bertie.tokenizers.tokenizer import Tokenizer
 class Args:
     """Turn token ids into text."""
 
-    tokenizer: TokenizerFolder
+    tokenizer: TokenizerArgument
     ids: Positional[list[int]]
     """Token ids."""
 

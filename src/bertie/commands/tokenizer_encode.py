@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from bertie.base.errors import UsageError
-from bertie.commands.common import TextArguments, TokenizerFolder
+from bertie.commands.common import TextArguments, TokenizerArgument
 from bertie.commands.flags import JsonResult
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import encode
@@ -16,7 +16,7 @@ from bertie.tokenizers.truncation import encode
 class Args:
     """Turn text into token ids. Prints one JSON object per text: tokens, ids, and offsets in characters."""
 
-    tokenizer: TokenizerFolder
+    tokenizer: TokenizerArgument
     text: TextArguments
 
 
