@@ -20,7 +20,6 @@ from bertie.model.encoder import EncoderConfig
 from bertie.objectives import AnyObjective, MaskedLM
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tasks import AnyTask, Classify, Span, Task, text_options
-from bertie.tasks.task import TaskDefaults
 from bertie.tasks.task_json import task_from_json, to_task_json
 
 NAME = "examples.own_task:Ordinal"
@@ -193,13 +192,3 @@ def test_the_script_that_runs_is_named_as_others_import_it(monkeypatch: pytest.M
     assert own_code.name_of(Ordinal) == "__main__:Ordinal"
     Script.__spec__ = type("Spec", (), {"name": "package.stars"})
     assert own_code.name_of(Ordinal) == "package.stars:Ordinal"
-
-
-def test_only_tasks_and_objectives_have_names() -> None:
-    @dataclass(frozen=True)
-    class Part:
-        kind: Literal["part"] = "part"
-
-    assert config.plain(Part()) == {"kind": "part"}
-    assert own_code.name_of(Classify) == own_code.name_of(MaskedLM) == ""
-    assert not hasattr(TaskDefaults, "facts")
