@@ -131,6 +131,7 @@ def test_a_name_stands_for_the_class_and_is_written_again(module: str) -> None:
     assert type(recipe.task).__name__ == "Mine"
     assert replace(recipe, task=Classify()) == read_recipe("classify")
     assert config.plain(recipe)["task"]["kind"] == f"{module}:Mine"
+    assert [config.plain(each)["kind"] for each in (Classify(), MaskedLM())] == ["classify", "mlm"]
     assert config.build(FinetuneConfig, config.plain(recipe), "") == recipe
     given = {"extends": "classify", "task": {"kind": f"{module}:Mine", "depth": 5}}
     assert config.load(FinetuneConfig, given, "finetune").task == replace(recipe.task, depth=5)  # type: ignore[call-arg]
