@@ -1,16 +1,10 @@
-"""Write docs/reference from the code: the command line, recipe keys, public Python names, the HTTP API, and checkpoints.
-
-python docs/generate_reference.py            write the pages
-python docs/generate_reference.py --check    exit 1 if a page is out of date
-"""
+"""Write docs/reference from the code: the command line, recipe keys, public Python names, the HTTP API, and checkpoints."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import re
-import sys
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
@@ -298,19 +292,11 @@ has the values of a key, with the default in bold; otherwise, parentheses have t
 recipes](#shipped-recipes) are at the end."""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Write docs/reference from the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
-    if parser.parse_args().check:
-        stale = out_of_date()
-        for path in stale:
-            print(f"{path}: out of date, run python docs/generate_reference.py", file=sys.stderr)
-        return 1 if stale else 0
+def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

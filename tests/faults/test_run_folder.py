@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from killing import STEPS, Nursery, differences, finetune_command, pretrain_command
+from killing import STEPS, Nursery, differences, pretrain_command
 from tests.conftest import cut, flip
 
 EARLIER, STATE = "checkpoints/step-00000006", "checkpoints/step-00000009"
@@ -65,25 +65,6 @@ def test_run_of_another_configuration_or_other_data_is_refused(
     assert code == 2
     assert words.format(run=run) in error_line(text)
     assert listing(run) == before
-
-
-def test_fine_tuning_run_refuses_other_examples_and_other_models(
-    nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    assert nursery.run(finetune_command(examples, undisturbed, run))[0] == 0
-    code, text = nursery.run(finetune_command(examples, undisturbed, run))
-    assert (code, "is finished: nothing to do" in text) == (0, True)
-    fewer = shutil.copytree(examples, tmp_path / "fewer")
-    lines = (fewer / "train.jsonl").read_text().splitlines(keepends=True)
-    (fewer / "train.jsonl").write_text("".join(lines[:-1]))
-    for other in (
-        finetune_command(fewer, undisturbed, run),
-        finetune_command(examples, min((undisturbed / "checkpoints").iterdir()), run),
-    ):
-        code, text = nursery.run(other)
-        assert code == 2
-        assert "was made from other data or another model" in error_line(text)
 
 
 def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, run: Path) -> None:

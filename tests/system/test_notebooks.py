@@ -1,15 +1,10 @@
-"""The notebooks of examples/notebooks: what is stored in them, their code, and, as slow tests, whether they run."""
+"""The notebooks of examples/notebooks: what is stored in them, and, as slow tests, whether they run."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
 import shutil
-import subprocess
-import sys
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,10 +23,6 @@ each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path
 
 def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)
-
-
-def code(path: Path) -> str:
-    return "\n\n".join(cell.source for cell in read(path).cells if cell.cell_type == "code")
 
 
 def problems_of(path: Path) -> Iterator[str]:
@@ -69,63 +60,6 @@ def test_problems_of_a_notebook_are_found(tmp_path: Path) -> None:
     notebook = make.new_notebook(cells=[make.new_markdown_cell("[a](none.md)"), failed])
     nbformat.write(notebook, tmp_path / "a.ipynb")
     assert len([*problems_of(tmp_path / "a.ipynb")]) == 7
-
-
-def wrong_calls(source: str) -> Iterator[str]:
-    """Yield the calls of bertie that do not fit its functions, and of methods of what these return."""
-    types: dict[str, Any] = {"bertie": bertie}
-
-    def value(node: ast.expr) -> Any:
-        """Return the function or the type that an expression stands for; None: unknown."""
-        match node:
-            case ast.Name(id=name):
-                return types.get(name)
-            case ast.Attribute(value=owner, attr=name):
-                return getattr(value(owner), name) if value(owner) is not None else None
-            case ast.Call(func=func) if callable(function := value(func)):
-                if inspect.isclass(function):
-                    return function
-                returned = typing.get_type_hints(function).get("return")
-                return returned if inspect.isclass(returned) and returned.__module__.startswith("bertie") else None
-        return None
-
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            types[node.targets[0].id] = value(node.value)
-        if isinstance(node, ast.Call):
-            try:
-                if (function := value(node.func)) is not None:
-                    own = [None] * inspect.isfunction(function) * ("." in function.__qualname__)  # self
-                    keywords = {word.arg: None for word in node.keywords if word.arg}
-                    inspect.signature(function).bind(*own, *node.args, **keywords)
-            except (AttributeError, TypeError) as error:
-                yield f"{ast.unparse(node)}: {error}"
-
-
-@each_notebook
-def test_calls_in_a_notebook_fit_the_functions(path: Path) -> None:
-    assert [*wrong_calls(code(path))] == []
-
-
-def test_wrong_calls_are_found() -> None:
-    source = (
-        'model = bertie.load("a")\nmodel.predict(["b"])\nmodel.predict(["b"], top_k=3)\nmodel.guess()\nbertie.lode("a")'
-    )
-    assert [call.partition(":")[0] for call in wrong_calls(source)] == [
-        "model.predict(['b'], top_k=3)",
-        "model.guess()",
-        "bertie.lode('a')",
-    ]
-    assert [*wrong_calls('bertie.finetune("tag", "a", out="b")')] != []
-
-
-@pytest.mark.slow
-def test_code_of_the_notebooks_has_no_wrong_types(tmp_path: Path) -> None:
-    for path in NOTEBOOKS:  # without the values of cells that are shown
-        (tmp_path / f"{path.stem.replace('-', '_')}.py").write_text(code(path), encoding="utf-8")
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The code on the pages: a newcomer's pages run as they are written, and all Python has the types of the library."""
+"""The code on the pages: a newcomer's pages run as they are written. All Python, also of the notebooks, has right types."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.system import test_notebooks
 from tests.unit.test_docs import CURRENT, ROOT, Block, parsed, place
 
 START = sorted((ROOT / "docs" / "start").glob("*.md"))
@@ -95,7 +96,7 @@ def test_blocks_become_programs() -> None:
 
 @pytest.mark.slow
 def test_python_on_the_pages_has_the_types_of_the_library(tmp_path: Path) -> None:
-    """Each page becomes a file with its Python on the lines of the page."""
+    """Each page becomes a file with its Python on the lines of the page, and each notebook one with its cells."""
     for page in CURRENT:
         lines = [""] * len(page.read_text(encoding="utf-8").splitlines())
         lines[0] = "# pyright: reportMissingImports=false"  # of other programs, whose clients the pages show
@@ -108,5 +109,8 @@ def test_python_on_the_pages_has_the_types_of_the_library(tmp_path: Path) -> Non
         if any(lines[1:]):
             name = "_".join(page.relative_to(ROOT).with_suffix(".py").parts)
             (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    for notebook in test_notebooks.NOTEBOOKS:
+        cells = [cell.source for cell in test_notebooks.read(notebook).cells if cell.cell_type == "code"]
+        (tmp_path / f"notebook_{notebook.stem}.py").write_text("\n\n".join(cells), encoding="utf-8")
     done = subprocess.run([BIN / "pyright", tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -132,6 +132,9 @@ def test_shipped_configurations_are_read_back(group: str) -> None:
         ('size.width = 1\n[[shapes]]\nkind = "cube"', "shapes.0.kind: 'cube' is not known"),
         ("size.width = ", "here is not TOML"),
         ("size.width = 1\nsize.width = 2", "here is not TOML"),
+        pytest.param("[" * 100_000, "here is not TOML", id="deep"),
+        pytest.param("size.width = " + "1" * 5000, "here is not TOML", id="digits"),
+        pytest.param("size.width = 1\nnumbers = [1" + "0" * 400 + "]", "numbers.0: expected a number", id="no float"),
     ],
 )
 def test_mistakes_are_named(text: str, message: str) -> None:
@@ -174,6 +177,7 @@ def test_a_table_of_the_same_kind_merges_with_the_parents_table(tmp_path: Path) 
     ("files", "message"),
     [
         ({"a": 'extends = "missing.toml"'}, "missing.toml"),
+        ({"a": 'extends = "."'}, "extends '.', but there is no file"),
         ({"a": 'extends = "a.toml"'}, "extends this file in turn"),
         ({"a": 'extends = "b.toml"', "b": 'extends = "a.toml"'}, "extends this file in turn"),
         ({"a": "extends = 5"}, "extends 5: give a file or a name in quotes, or an array of them"),

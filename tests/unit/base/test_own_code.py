@@ -20,7 +20,6 @@ from bertie.model.encoder import EncoderConfig
 from bertie.objectives import AnyObjective, MaskedLM
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tasks import AnyTask, Classify, Span, Task, text_options
-from bertie.tasks.task import TaskDefaults
 from bertie.tasks.task_json import task_from_json, to_task_json
 
 NAME = "examples.own_task:Ordinal"
@@ -132,6 +131,7 @@ def test_a_name_stands_for_the_class_and_is_written_again(module: str) -> None:
     assert type(recipe.task).__name__ == "Mine"
     assert replace(recipe, task=Classify()) == read_recipe("classify")
     assert config.plain(recipe)["task"]["kind"] == f"{module}:Mine"
+    assert [config.plain(each)["kind"] for each in (Classify(), MaskedLM())] == ["classify", "mlm"]
     assert config.build(FinetuneConfig, config.plain(recipe), "") == recipe
     given = {"extends": "classify", "task": {"kind": f"{module}:Mine", "depth": 5}}
     assert config.load(FinetuneConfig, given, "finetune").task == replace(recipe.task, depth=5)  # type: ignore[call-arg]
@@ -193,13 +193,3 @@ def test_the_script_that_runs_is_named_as_others_import_it(monkeypatch: pytest.M
     assert own_code.name_of(Ordinal) == "__main__:Ordinal"
     Script.__spec__ = type("Spec", (), {"name": "package.stars"})
     assert own_code.name_of(Ordinal) == "package.stars:Ordinal"
-
-
-def test_only_tasks_and_objectives_have_names() -> None:
-    @dataclass(frozen=True)
-    class Part:
-        kind: Literal["part"] = "part"
-
-    assert config.plain(Part()) == {"kind": "part"}
-    assert own_code.name_of(Classify) == own_code.name_of(MaskedLM) == ""
-    assert not hasattr(TaskDefaults, "facts")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -116,13 +117,21 @@ def test_damage_is_found_and_named(folder: Path, name: str, damage: str) -> None
     assert str(path) in str(raised.value)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"a": 1}'])
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *product(("model.safetensors", "config.json", "tokenizer.json"), (b"", b'{"a": 1}')),
+        ("config.json", b"\xff\x80\x81"),
+        ("task.json", b"\xff\x80\x81"),
+        ("tokenizer.json", b"[1]"),
+    ],
+)
 def test_damage_is_found_without_a_manifest(folder: Path, name: str, content: bytes) -> None:
     (without_manifest(folder) / name).write_bytes(content)
     with pytest.raises(UserError) as raised:
         read_checkpoint(folder)
     assert str(folder) in str(raised.value)
+    assert name in str(raised.value) or content == b'{"a": 1}', str(raised.value)
 
 
 @pytest.mark.parametrize("content", ["[]", '{"files": []}', '{"files": {"config.json": 3}}', "{}", "x"])

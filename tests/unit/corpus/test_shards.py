@@ -90,8 +90,9 @@ def test_the_unigram_model_knows_the_training_text_only(folder: Path) -> None:
 
 
 def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds no token shards .*`bertie prepare`"):
-        open_shards(tmp_path)
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UsageError, match=r"holds no token shards .*`bertie prepare`"):
+            open_shards(folder)
 
 
 @pytest.mark.parametrize("name", ["train/00001.tokens.npy", "eval/00000.documents.npy", "tokenizer/vocab.txt"])

@@ -557,13 +557,6 @@ def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, packed: str) 
     assert list(UnlabeledReader().stream(path)) == [("a",)]
 
 
-def test_a_truncated_compressed_file_is_an_error(tmp_path: Path) -> None:
-    path = write_packed(tmp_path / "a.jsonl.gz", lines([{"text": "a", "label": "x"}]))
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(UserError, match=r"a\.jsonl\.gz:2: truncated, or not really \.gz"):
-        list(Reader(LabeledTexts()).read(path))
-
-
 def test_parquet_files_of_each_task(tmp_path: Path) -> None:
     def write_table(name: str, rows: list[dict[str, Any]]) -> Path:
         parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / name)

@@ -35,7 +35,7 @@ def test_lists(tmp_path: Path) -> None:
     rows = [["a", "b"], [], ["very happy, really"], [3, True], None]
     *found, unknown = read(tmp_path, "a.jsonl", jsonl(*({"text": "x", "labels": each} for each in rows)))
     assert labels(found) == [("a", "b"), (), ("very happy, really",), ("3", "true")]
-    assert "a.jsonl:5: its labels are unknown" in str(unknown)
+    assert "a.jsonl:5: its labels are unknown; its columns are: text, labels" in str(unknown)
     assert found[0].source == "a.jsonl:1"
 
 

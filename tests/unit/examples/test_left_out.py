@@ -45,6 +45,7 @@ def test_every_task_leaves_them_out(
         assert f"{where}: the annotator left out 3 rows (reject 2, ignore 1)" in capsys.readouterr().err
         with pytest.raises(UserError, match=r"the annotator left out all 2 rows \(reject 2\)"):
             labeled_examples(task.reader, write(path, rows[::4]) if source is path else rows[::4])
+    assert inspect_data(task, path)["refused"] == f"{path}: the annotator left out all 2 rows (reject 2)"
     write(path, rows)
     assert [isinstance(each, LeftOutError) for each in task.reader.read(path)] == [True, False, True, False, True]
     plain = [each for each in task.reader.stream(path) if not isinstance(each, UserError)]

@@ -19,8 +19,6 @@ def table(*labels: object, header: str = "text,label") -> str:
 
 REFUSED = [
     ("one class", "classify", table("a", "a"), "every example has the label 'a' (a.csv:2 …): nothing to learn"),
-    ("one score", "regress", table(1.5, 1.5), "every example has the score 1.5 (a.csv:2 …): nothing to learn"),
-    ("the same labels", "multi_label", table("a", "a"), "every example has the same labels (a.csv:2 …: a)"),
     (
         "a class per row",
         "classify",
@@ -41,17 +39,12 @@ REFUSED = [
         table(3.8, 3.8, 2.5, 1),
         "the labels are numbers such as 2.5. For scores use `bertie finetune regress`; for classes pass --task.labels",
     ),
-    ("names that say nothing", "classify", table("a", "b", header="review,stars"), "its columns are: review, stars"),
     (
         "no label",
         "classify",
         table("a", "b", header="text,stars"),
         "a.csv: no label column; its columns are: text, stars.",
     ),
-    ("no score", "regress", table(1, 2, header="text,stars"), "a.csv: no label column; its columns are: text, stars."),
-    ("no labels", "multi_label", "text\na\n", "a.csv:2: its labels are unknown; its columns are: text."),
-    ("no ending", "choose", "context,ending0,ending1\na,b,c\n", "no label column; its columns are: context, ending0,"),
-    ("no answer", "span", "question,context\na,b\n", "a.csv: no answers; its columns are: question, context."),
     ("no relation", "relate", "text,kind\na,b\n", "a.csv: no label column; its columns are: text, kind."),
     (
         "one text",
@@ -61,11 +54,7 @@ REFUSED = [
     ),
     ("a typo", "classify --task.label lable", table("a"), "its columns are: text, label. Did you mean 'label'?"),
     ("two ways", "classify", table("1", "1.0", "2"), "the labels '1' and '1.0' are the same number, but would be two"),
-    ("looks", "classify", table("a b", "a\u00a0b"), "the labels 'a b' and 'a\\xa0b' look the same. If they are one"),
-    ("markers", "classify", table("a", "none"), "the label 'none' could mean that the label is unknown"),
-    ("no such marker", "classify --task.no-label=-1", table("a", "b"), "task.no_label is '-1', but no label has"),
     ("commas", "classify", "text,label\na, b,c\n", "a.csv:2: 3 columns, but the first line has 2: put cells with"),
-    ("left out", "classify", "text,label,answer\na,b,reject\n", "a.csv: the annotator left out all 1 row (reject 1)"),
 ]
 
 

@@ -91,7 +91,9 @@ def test_runs_in_memory_and_in_a_folder_are_equal(rows: list[dict[str, str]], st
     assert 'href="dev/report.html"' in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_finished_run_is_not_reused_for_other_examples(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+def test_finished_run_is_not_reused_for_other_examples_or_another_model(
+    rows: list[dict[str, str]], start: Path, pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     finetune(CONFIG, rows, start, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # not needed any more
     swapped = [{**row, "label": {"yes": "no", "no": "yes"}[row["label"]]} for row in rows]
@@ -99,7 +101,10 @@ def test_finished_run_is_not_reused_for_other_examples(rows: list[dict[str, str]
     for train, dev in ((swapped[:50], swapped[50:]), (renamed[:50], renamed[50:]), (rows[:49], rows[49:])):
         with pytest.raises(UsageError, match="was made from other data"):
             bertie.finetune(CONFIG, train, start, tmp_path / "run", dev=dev, threads=1)
+    with pytest.raises(UsageError, match="or another model"):
+        finetune(CONFIG, rows, pretrained, tmp_path / "run")
     assert finetune(CONFIG, rows, start, tmp_path / "run").losses == []
+    assert f"{tmp_path / 'run'} is finished: nothing to do" in capsys.readouterr().err
 
 
 def test_each_epoch_has_every_example_once_in_another_order(
@@ -273,16 +278,6 @@ def test_model_of_single_texts_refuses_pairs(start: Path, rows: list[dict[str, s
         model.predict([("a", "b")])
     with pytest.raises(UserError, match="but the task reads one text"):
         model.evaluate([{**row, "text_pair": "b"} for row in rows])
-
-
-def test_empty_texts_are_counted(
-    start: Path, rows: list[dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = replace(CONFIG, training=replace(TRAINING, steps=1))
-    bertie.finetune(
-        config, [*rows[:50], {"text": " ", "label": "no"}], start, tmp_path / "run", dev=rows[50:], threads=1
-    )
-    assert "the examples: 1 example without text: example 51" in capsys.readouterr().err
 
 
 def test_questions_whose_answer_is_not_in_the_context_are_reported(

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from bertie.base.contracts import Batch, Hidden, Sequence
-from bertie.base.errors import UserError
 from bertie.batches.collate import collate
 from bertie.inspect.attention import (
     Group,
@@ -19,12 +18,10 @@ from bertie.inspect.attention import (
     gated,
     observed,
     read_attention,
-    require_transformer,
     shows_attention,
 )
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.encoders.static import StaticConfig, StaticEncoder
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu, torch_engine
@@ -131,11 +128,6 @@ def test_a_layer_may_repeat(tiny_config: TransformerConfig, half: bool) -> None:
     for ours, theirs in zip(*results, strict=True):
         assert torch.equal(ours, theirs)
     assert not torch.equal(results[0][-1], results[0][-3])
-
-
-def test_a_model_without_attention_is_refused() -> None:
-    with pytest.raises(UserError, match="static, whose heads cannot be inspected"):
-        require_transformer(StaticEncoder(StaticConfig(hidden_size=8, vocab_size=10)))
 
 
 def _sequences(lengths: list[int]) -> list[Sequence]:

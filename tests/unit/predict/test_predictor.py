@@ -75,6 +75,8 @@ def test_fill_mask_refuses_bad_text(pretrained: Path) -> None:
             model.fill_mask(text)
     with pytest.raises(UserError, match="the text has 63 tokens, but the model reads at most 62"):
         model.fill_mask("[MASK]" + " in" * 62)
+    with pytest.raises(UsageError, match="expected a text and got a NoneType"):
+        model.fill_mask(None)  # type: ignore[arg-type]
 
 
 def test_fill_mask_ignores_the_padding_of_the_vocabulary(pretrained: Path, tmp_path: Path) -> None:
@@ -177,6 +179,8 @@ def test_evaluate_scores_files_and_examples(tuned: Path, tmp_path: Path, small_t
         assert found["examples"] == 30
     with pytest.raises(UserError, match=r"none of the classes"):
         model.evaluate([{"review": "in", "stars": "great"}])
+    with pytest.raises(UserError, match="no examples in it"):
+        model.evaluate([])
 
 
 def test_evaluate_writes_a_folder(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
@@ -228,6 +232,8 @@ def test_what_is_no_list_of_texts_or_pairs_is_refused(pretrained: Path, tuned: P
             verb([("a", "b", "c")])  # type: ignore[list-item]
     with pytest.raises(UserError, match="is not a text but of type list"):
         states([["a", "b"]])  # type: ignore[list-item]
+    with pytest.raises(UserError, match="half of a surrogate pair"):
+        states(["in", "\ud800"])
     with pytest.raises(UsageError, match="not both"):
         states(["in", ("in", "the")])
 

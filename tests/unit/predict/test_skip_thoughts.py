@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from small_models import model_of
 
 import bertie
 from bertie.base.contracts import Batch, Hidden, Ragged, Targets
-from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
 from bertie.cli import main
 from bertie.model.encoders.gru import GruConfig, GruEncoder
@@ -68,16 +66,6 @@ def test_what_it_cannot_do_is_refused_in_one_line(
         told = capsys.readouterr().err.strip()
         assert message in told
         assert len(told.splitlines()) == 1
-
-
-def test_a_corpus_of_single_sentences_is_refused(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": f"a word {i}"}) + "\n" for i in range(40)))
-    bertie.prepare([tmp_path / "text.jsonl"], small_tokenizer, tmp_path / "shards", eval_share=0.2)
-    with pytest.raises(UserError, match=r"documents of several sentences.*--eval-share"):
-        bertie.pretrain({"extends": "mini-skip-thoughts"}, tmp_path / "shards", tmp_path / "run", threads=1)
-    pairs = {"extends": "mini-skip-thoughts", "layout": {"kind": "pairs"}}
-    with pytest.raises(UsageError, match=r'layout\.kind "sentences", and it is "pairs"'):
-        bertie.pretrain(pairs, tmp_path / "shards", tmp_path / "run", threads=1)
 
 
 def test_a_row_without_neighbors_has_no_loss() -> None:
