@@ -69,7 +69,7 @@ def main() -> None:
     lines = args.out.read_text().splitlines() if args.out.is_file() else []
     done = {(task, rate, seed): score for task, rate, seed, score in map(json.loads, lines)}
 
-    default = 5e-5 * defaults.default_factor(bertie.load(args.model).model.encoder.config)
+    size = bertie.load(args.model).model.encoder.config
 
     def score(name: str, rate: float, seed: int) -> float:
         """Fine-tune, unless it is done, and return the test score."""
@@ -87,6 +87,7 @@ def main() -> None:
     for name in TASKS:
         first = {rate: score(name, rate, 0) for rate in RATES}
         best = max(RATES, key=first.__getitem__)
+        default = defaults.default_rate(configuration.load(FinetuneConfig, TASKS[name].recipe, "finetune").task, size)
         runs = np.array([[score(name, rate, seed) for seed in SEEDS] for rate in (default, best)])
         gap = runs[0] - runs[1]
         half = stats.t.ppf(0.975, len(SEEDS) - 1) * gap.std(ddof=1) / len(SEEDS) ** 0.5

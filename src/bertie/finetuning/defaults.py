@@ -22,10 +22,10 @@ def default_epochs(task: Task, steps_per_epoch: int) -> int:
     return max(task.base_epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // steps_per_epoch)))
 
 
-def default_factor(size: EncoderConfig) -> float:
-    """Return the factor of an encoder on the task's learning rate for BERT-base."""
+def default_rate(task: Task, size: EncoderConfig) -> float:
+    """Return the learning rate of a fine-tuning of all weights that names none."""
     factor = next(factor for smallest, factor in RATES.items() if size.hidden_size >= smallest)
-    return min(factor, POST_NORM) if size.post_norm else factor
+    return float(f"{task.base_learning_rate * (min(factor, POST_NORM) if size.post_norm else factor):.3g}")
 
 
 def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: int) -> FinetuneConfig:
@@ -43,7 +43,7 @@ def with_defaults(config: FinetuneConfig, size: EncoderConfig, steps_per_epoch: 
         if not training.steps and not config.grid.epochs:
             chosen.append(f"{console.plural(epochs, 'epoch')} (--training.epochs)")
     if not training.learning_rate:
-        rate = FROZEN_RATE if config.frozen else task.base_learning_rate * default_factor(size)
+        rate = FROZEN_RATE if config.frozen else default_rate(task, size)
         training = replace(training, learning_rate=rate)
         if not config.grid.learning_rate:
             chosen.append(f"learning rate {training.learning_rate:g} (--training.learning-rate)")
