@@ -178,7 +178,7 @@ class Reader:
             yield item if isinstance(item, LeftOutError) else raise_error(item)
 
     def columns(self, path: Path) -> dict[str, str]:
-        """Return the columns of a file by their use, from its first good row, and under "others" the rest.
+        """Return the columns of a file by their use, from its first good row, and under "unused" the rest.
 
         Returns nothing for stdin, which is read once.
         """
@@ -192,8 +192,8 @@ class Reader:
                 if isinstance(row, Row):
                     uses = {use: name for use, name in self.kind.columns(row, labeled=False).uses.items() if name}
                     used = ["", *uses.values(), *", ".join(uses.values()).replace(" (from", ", ").split(", ")]
-                    others = ", ".join(name for name in row.values if name not in used)
-                    return uses | {"others": others} if others else uses
+                    unused = ", ".join(name for name in row.values if name not in used)
+                    return uses | {"unused": unused} if unused else uses
         return {}
 
     def rows(self, source: Path | Iterable[Any], labeled: bool = True) -> Iterator[Any]:

@@ -40,7 +40,7 @@ def test_copa(tmp_path: Path) -> None:
     assert parts(found)[0] == ("p", "What happened as a result?", ("x", "y"), 1)
     columns = Choose().reader.columns(tmp_path / "a.jsonl")
     uses = {"context": "premise", "before the endings": "question", "endings": "choice1, choice2"}
-    assert columns == {**uses, "label": "label (from 0)", "others": "idx"}
+    assert columns == {**uses, "label": "label (from 0)", "unused": "idx"}
 
 
 def labels(found: list[Any]) -> list[int | None]:

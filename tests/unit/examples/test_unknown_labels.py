@@ -177,7 +177,7 @@ def test_other_encodings_are_named(tmp_path: Path, encoding: str) -> None:
 def test_names_of_labels_in_another_column_are_said(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label,label_text\na,0,neg\nb,1,pos\n")
-    columns = {"text": "text", "label": "label", "others": "label_text"}
+    columns = {"text": "text", "label": "label", "unused": "label_text"}
     assert Classify().reader.columns(path) == columns
     assert [each.label for each in labeled_examples(Classify(label="label_text").reader, path)] == ["neg", "pos"]
 
