@@ -1,4 +1,4 @@
-"""Arguments and groups of flags that several verbs share, and what these flags mean."""
+"""Groups of flags that several verbs share, and what these flags mean."""
 
 from __future__ import annotations
 
@@ -7,24 +7,12 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any, Literal
 
 from bertie.base import console
-from bertie.base.config import Doc
 from bertie.base.errors import UsageError, UserError
-from bertie.commands.flags import JsonResult, Positional
+from bertie.commands.flags import JsonResult
 from bertie.corpus.executors import Executor, make_executor
-
-AnyModel = Positional[Annotated[str, Doc("Model: a run, a checkpoint folder or a hub id.")]]
-PretrainedModel = Positional[Annotated[str, Doc("A pre-trained run, or a model's folder or hub id.")]]
-TextArguments = Positional[Annotated[list[str], Doc("Texts; each argument is one text.")]]
-TokenizerArgument = Positional[Annotated[Path, Doc("Folder of a tokenizer or of a model.")]]
-TokenShards = Annotated[
-    str, Doc("Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards.")
-]
-TrainingThreads = Annotated[
-    int, Doc("Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use.")
-]
 
 
 @dataclass(frozen=True)

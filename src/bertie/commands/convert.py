@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertie.base import console
 from bertie.checkpoints.model_card import CardFacts
-from bertie.commands.common import AnyModel, selected
+from bertie.commands.common import selected
 from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.convert.export import ExportPrecision, ExportTarget, convert
 
@@ -16,7 +16,8 @@ from bertie.predict.convert.export import ExportPrecision, ExportTarget, convert
 class Args:
     """Convert a model for a faster engine or another library, and compare the result with its source."""
 
-    run: AnyModel
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
     out: Positional[Path]
     """Folder to write. All commands that take a model read it."""
     to: ExportTarget

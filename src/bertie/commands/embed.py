@@ -8,8 +8,8 @@ from typing import Literal
 
 from bertie.base import console
 from bertie.base.errors import UsageError
-from bertie.commands.common import AnyModel, TextArguments, require_one_input, selected
-from bertie.commands.flags import Flat, JsonResult
+from bertie.commands.common import require_one_input, selected
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.examples.unlabeled import UnlabeledReader
 from bertie.model.heads.layer_selection import Fixed
@@ -28,8 +28,10 @@ SHARED = True
 class Args:
     """Write the vectors of texts, or of their words, to a file. Works with every BERT."""
 
-    run: AnyModel
-    texts: TextArguments
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
+    texts: Positional[list[str]]
+    """Texts; each argument is one text."""
     out: Path
     """Output file: X.npy (an array [vectors, width], in input order) or X.parquet. With --unit word, X.words.parquet
     lists the words of X.npy."""

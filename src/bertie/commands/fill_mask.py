@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 
 from bertie.base import console
 from bertie.base.errors import UsageError
-from bertie.commands.common import PretrainedModel
 from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.fill_mask import Filling, WordSearch
 from bertie.predict.load import load
@@ -26,7 +25,8 @@ class Args:
     probability among the words with this number of pieces.
     """
 
-    run: PretrainedModel
+    run: Positional[str]
+    """A pre-trained run, or a model's folder or hub id."""
     text: Positional[str]
     """Text with at least one [MASK], or <mask> for a byte-level BPE vocabulary."""
     top_k: int = 5

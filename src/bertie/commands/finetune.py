@@ -9,7 +9,6 @@ from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UserError
-from bertie.commands.common import TrainingThreads
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.finetuning.finetune import finetune_on_ranks
 from bertie.finetuning.recipe import FinetuneConfig, read_recipe
@@ -38,7 +37,8 @@ class Args:
     """Dev set: labeled examples to score on, in the same formats; by default a part of the training examples (--dev-share)."""
     test: Path | None = None
     """Test set: labeled examples that are scored once, after training."""
-    threads: TrainingThreads = 0
+    threads: int = 0
+    """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
 
 
 def defaults(name: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertie.commands.common import PretrainedModel
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.predict.generation import Generation
 from bertie.predict.load import load
@@ -21,7 +20,8 @@ class Args:
     models are slow as well.
     """
 
-    run: PretrainedModel
+    run: Positional[str]
+    """A pre-trained run, or a model's folder or hub id."""
     prompt: Positional[str] = ""
     """Start of the text; default: none. Special tokens in it are plain text."""
     how: Flat[Generation] = Generation()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.commands.common import TokenShards
 from bertie.commands.flags import Flat, JsonResult
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.glove import GloveConfig, glove
@@ -15,7 +14,8 @@ from bertie.pretraining.glove import GloveConfig, glove
 class Args:
     """Train static GloVe vectors on token shards. Fine-tune with them, or compute vectors, as with any model."""
 
-    data: TokenShards
+    data: str
+    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards."""
     out: Path
     """Output: the model folder."""
     settings: Flat[GloveConfig] = GloveConfig()

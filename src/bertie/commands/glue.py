@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.commands.common import TrainingThreads, selected
+from bertie.commands.common import selected
 from bertie.commands.finetune import defaults as defaults
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.finetuning.glue import glue
@@ -42,7 +42,8 @@ class Args:
     """Train MNLI first, and start RTE, MRPC and STS-B from that run."""
     config: str = "classify"
     """TOML file that extends classify. It applies to all tasks."""
-    threads: TrainingThreads = 0
+    threads: int = 0
+    """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
 
 
 def run(args: Args) -> JsonResult:

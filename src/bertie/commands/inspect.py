@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie.base import console
-from bertie.commands.common import AnyModel
-from bertie.commands.flags import Flat, JsonResult
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.inspect.inspect import PAGE, Inspection, inspect_model
 
 
@@ -15,7 +14,8 @@ from bertie.inspect.inspect import PAGE, Inspection, inspect_model
 class Args:
     """Look inside a Transformer: what its heads attend to, and what its layers know."""
 
-    run: AnyModel
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
     out: Path
     """Output folder: inspect.html (the report), inspect.json (the numbers) and tables/ (.parquet and .csv). Replaces an
     earlier inspection."""

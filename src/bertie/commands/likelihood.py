@@ -9,8 +9,8 @@ from typing import Any
 
 from bertie.base import console, storage
 from bertie.base.errors import UsageError, raise_error
-from bertie.commands.common import PretrainedModel, TextArguments, print_lines, require_one_input, require_stdout
-from bertie.commands.flags import Flat, JsonResult
+from bertie.commands.common import print_lines, require_one_input, require_stdout
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.examples.unlabeled import UnlabeledReader
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.load import load
@@ -26,8 +26,10 @@ class Args:
     al. 2020). Prints one JSON object per text, in input order, in nats. The perplexity is per token.
     """
 
-    run: PretrainedModel
-    texts: TextArguments
+    run: Positional[str]
+    """A pre-trained run, or a model's folder or hub id."""
+    texts: Positional[list[str]]
+    """Texts; each argument is one text."""
     input: Path | None = None
     """Input file of any size: .txt (one text per line), .tsv, .csv, .jsonl, .parquet, or one word per line (.conllu
     and other CoNLL formats). -: stdin, one text per line."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from bertie.base import console
 from bertie.base.console import percent
-from bertie.commands.common import PretrainedModel
 from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.minimal_pairs import minimal_pairs
 
@@ -20,7 +19,8 @@ class Args:
     UID, linguistics_term and field. Compares pseudo-log-likelihoods, or log-likelihoods of a causal model.
     """
 
-    run: PretrainedModel
+    run: Positional[str]
+    """A pre-trained run, or a model's folder or hub id."""
     files: Positional[list[Path]]
     """Files of pairs: .jsonl, .tsv, .csv or .parquet."""
     out: Path | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertie.commands.common import TokenShards, selected
+from bertie.commands.common import selected
 from bertie.commands.flags import Flat, JsonResult
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.budget_plan import Device, plan
@@ -14,7 +14,8 @@ from bertie.pretraining.budget_plan import Device, plan
 class Args:
     """Find out which size to pre-train in a given time, and which loss to expect. Takes minutes, writes nothing."""
 
-    data: TokenShards
+    data: str
+    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards."""
     budget: str
     """Time for the pre-training, such as "24h", "90m" or "30s"."""
     device: Device = "auto"

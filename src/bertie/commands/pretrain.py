@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import config, console
-from bertie.commands.common import TokenShards, TrainingThreads
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.recipe import PretrainConfig
@@ -22,13 +21,15 @@ class Args:
     config: Positional[str]
     """TOML file, or shipped recipe: modern-tiny, modern-mini, modern-small, modern-base or modern-large; BERT's tiny, mini,
     small, medium, base or large; with the paper's settings tiny-paper … large-paper."""
-    data: TokenShards
+    data: str
+    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards."""
     out: Path
     """Output: the run folder."""
     recipe: Flat[PretrainConfig]
     dry_run: bool = False
     """Estimate time and memory from three training steps, without writing anything."""
-    threads: TrainingThreads = 0
+    threads: int = 0
+    """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
     shard_cache: Flat[ShardCache] = ShardCache()
 
 

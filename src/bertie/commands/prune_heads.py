@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie.base import console
-from bertie.commands.common import AnyModel, selected
-from bertie.commands.flags import JsonResult
+from bertie.commands.common import selected
+from bertie.commands.flags import JsonResult, Positional
 from bertie.inspect.heads.prune import parse_heads, prune_heads
 
 
@@ -19,7 +19,8 @@ class Args:
     in all layers.
     """
 
-    run: AnyModel
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
     out: Path
     """Output folder: the model, with the files of the original."""
     heads: str = ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertie.base import console
 from bertie.base.errors import UsageError
-from bertie.commands.common import AnyModel, print_lines, require_one_input, require_stdout
+from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.examples.reader import Reader
@@ -26,7 +26,8 @@ class Args:
     The similarity is the cosine, unless the files of sentence-transformers name another function.
     """
 
-    run: AnyModel
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
     texts: Positional[list[str]]
     """Two or more texts; each argument is one text."""
     input: Path | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from bertie.base.errors import UsageError
-from bertie.commands.common import TokenizerArgument
 from bertie.commands.flags import JsonResult, Positional
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -14,7 +14,8 @@ from bertie.tokenizers.tokenizer import Tokenizer
 class Args:
     """Turn token ids into text."""
 
-    tokenizer: TokenizerArgument
+    tokenizer: Positional[Path]
+    """Folder of a tokenizer or of a model."""
     ids: Positional[list[int]]
     """Token ids."""
 

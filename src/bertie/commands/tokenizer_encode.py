@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from bertie.base.errors import UsageError
-from bertie.commands.common import TextArguments, TokenizerArgument
-from bertie.commands.flags import JsonResult
+from bertie.commands.flags import JsonResult, Positional
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import encode
 
@@ -16,8 +16,10 @@ from bertie.tokenizers.truncation import encode
 class Args:
     """Turn text into token ids. Prints one JSON object per text: tokens, ids, and offsets in characters."""
 
-    tokenizer: TokenizerArgument
-    text: TextArguments
+    tokenizer: Positional[Path]
+    """Folder of a tokenizer or of a model."""
+    text: Positional[list[str]]
+    """Texts; each argument is one text."""
 
 
 def run(args: Args) -> JsonResult:

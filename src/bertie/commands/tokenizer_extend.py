@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.commands.common import ExecutorOptions, TokenizerArgument
+from bertie.commands.common import ExecutorOptions
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.tokenizer_train import report_tokenizer
 from bertie.corpus.readers import ReaderOptions
@@ -17,7 +17,8 @@ from bertie.tokenizers.tokenizer import Tokenizer
 class Args:
     """Add the words of a new domain to a vocabulary. `bertie pretrain --init-from` then extends the old model."""
 
-    tokenizer: TokenizerArgument
+    tokenizer: Positional[Path]
+    """Folder of a tokenizer or of a model."""
     text: Positional[list[str]]
     """Text of the new domain: files, folders, patterns, URLs, hf:DATASET."""
     out: Path

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from bertie.base import console
 from bertie.base.errors import UserError
-from bertie.commands.common import AnyModel
-from bertie.commands.flags import JsonResult
+from bertie.commands.flags import JsonResult, Positional
 from bertie.predict.convert.verify import Library, verify
 
 
@@ -15,7 +14,8 @@ from bertie.predict.convert.verify import Library, verify
 class Args:
     """Describe a model folder, and what bertie and other libraries do with it. Exit code 1 if something is wrong."""
 
-    run: AnyModel
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
     against: Library | None = None
     """Library that also loads the folder, to compare tokens, vectors and predictions."""
 

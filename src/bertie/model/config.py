@@ -11,7 +11,6 @@ import numpy as np
 from bertie.base.config import (
     AboveZero,
     Count,
-    Doc,
     DropoutRate,
     DropoutRateOrNone,
     LayerCount,
@@ -39,23 +38,6 @@ NormPosition = Literal["post", "pre", "modern"]
 Norm = Literal["layer", "rms"]
 MlmMatrix = Literal["words", "own"]
 SavedAs = Literal["first", "xlm-roberta", "camembert", "mpnet"]
-
-# Settings that several encoders have.
-VocabSize = Annotated[Count, Doc("Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary.")]
-AttentionHeads = Annotated[Size, Doc("Number of attention heads in each layer.")]
-MaxPositions = Annotated[Size, Doc("Maximum sequence length, in tokens.")]
-HiddenDropout = Annotated[
-    DropoutRate, Doc("Dropout probability after the embeddings and after each attention and feed-forward block.")
-]
-AttentionDropout = Annotated[DropoutRate, Doc("Dropout probability of the attention weights.")]
-HeadDropout = Annotated[
-    DropoutRateOrNone,
-    Doc(
-        "Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."
-    ),
-]
-InitialSpread = Annotated[AboveZero, Doc("Standard deviation of the initial weights.")]
-NormEps = Annotated[NotNegative, Doc("Constant that layer normalization adds to the variance.")]
 
 
 @dataclass(frozen=True)
@@ -122,13 +104,16 @@ class TransformerConfig(EncoderFacts):
     """Number of Transformer layers."""
     hidden_size: Size
     """Size of the hidden states. It must be a multiple of num_attention_heads."""
-    num_attention_heads: AttentionHeads
+    num_attention_heads: Size
+    """Number of attention heads in each layer."""
     num_key_value_heads: SizeOrZero = field(default=0, kw_only=True)
     """Number of heads of keys and values. Equally many attention heads share each (grouped queries). 0: each has its own."""
     intermediate_size: Size
     """Size of the feed-forward layer inside each Transformer layer, usually 4 × hidden_size."""
-    vocab_size: VocabSize = 0
-    max_position_embeddings: MaxPositions = 512
+    vocab_size: Count = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
+    max_position_embeddings: Size = 512
+    """Maximum sequence length, in tokens."""
     type_vocab_size: SizeOrZero = 2
     """Number of segment ids (token types); 0: no segment embeddings."""
     language_embeddings: bool = False
@@ -202,11 +187,16 @@ class TransformerConfig(EncoderFacts):
     without a bias."""
     mlm_act: MlmActivation = "default"
     """Activation of the heads of pre-training. default: the activation of the encoder, or GELU if it is gated."""
-    hidden_dropout_prob: HiddenDropout = 0.1
-    attention_probs_dropout_prob: AttentionDropout = 0.1
-    head_dropout_prob: HeadDropout = None
-    initializer_range: InitialSpread = 0.02
-    layer_norm_eps: NormEps = 1e-12
+    hidden_dropout_prob: DropoutRate = 0.1
+    """Dropout probability after the embeddings and after each attention and feed-forward block."""
+    attention_probs_dropout_prob: DropoutRate = 0.1
+    """Dropout probability of the attention weights."""
+    head_dropout_prob: DropoutRateOrNone = None
+    """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
+    initializer_range: AboveZero = 0.02
+    """Standard deviation of the initial weights."""
+    layer_norm_eps: NotNegative = 1e-12
+    """Constant that layer normalization adds to the variance."""
     saved_as: SavedAs = "first"
     """Family of checkpoints (`model_type` in config.json) in whose format the model is saved, if several families have its
     structure. first: the first of them. The model computes the same."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from bertie.base.config import Range, ranges
+from bertie.base.config import NoFlag, Range, ranges
 from bertie.base.console import percent
 from bertie.base.contracts import Batch, Sequence, Targets
 from bertie.base.errors import UserError
@@ -68,7 +68,8 @@ class Choose(TaskDefaults):
     """Number of the first ending in the labels, 0 or 1; None: detected from the file, else 1 in SocialIQA's files, 0 in
     others."""
     pooling: text_options.HeadReads = "model"
-    data_format: text_options.ReadAs = DataFormat()
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """How the training file is read, for other files that are ambiguous."""
 
     __post_init__ = ranges("task")
 

@@ -92,7 +92,8 @@ class MultiLabel(TaskDefaults):
     paired: text_options.ArePairs = None
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The lowest probability at which each label is predicted; empty: 0.5. Tuned on dev examples."""
-    data_format: text_options.ReadAs = DataFormat()
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """How the training file is read, for other files that are ambiguous."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)

@@ -97,7 +97,8 @@ class Relate(TaskDefaults):
     """The relations; empty: the labels of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
     """The token of each marker, by its name: E1, /E1, E1:PERSON, … Empty: the name in brackets."""
-    data_format: text_options.ReadAs = DataFormat()
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """How the training file is read, for other files that are ambiguous."""
 
     def __post_init__(self) -> None:
         require_distinct(self.labels)

@@ -97,7 +97,8 @@ class Tag(TaskDefaults):
     doc_stride: text_options.WindowStride = 0
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
-    data_format: text_options.ReadAs = DataFormat()
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """How the training file is read, for other files that are ambiguous."""
     aggregation_strategy: NoFlag[Strategy] = "words"
     """How predictions for subwords become entities: see `aggregation`."""
     in_place: NoFlag[bool] = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from bertie.base.config import Doc, NoFlag, Range
-from bertie.examples.reader import DataFormat
 from bertie.model.heads.text_pooling import TaskPooling
 from bertie.tokenizers.truncation import Truncation
 
@@ -41,4 +40,3 @@ HeadReads = Annotated[
     ),
 ]
 ArePairs = NoFlag[Annotated[bool | None, Doc("Whether examples are pairs; set from the training examples.")]]
-ReadAs = NoFlag[Annotated[DataFormat, Doc("How the training file is read, for other files that are ambiguous.")]]

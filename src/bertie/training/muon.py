@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn, optim
 
-from bertie.base.config import AboveZero, Range
+from bertie.base.config import AboveZero, NotNegative, Range
 from bertie.base.errors import UsageError
 from bertie.model.matrices import HasMatrices
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
-from bertie.training.parameter_groups import Decay, check, parameter_groups, replace_unless
+from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
 # Coefficients of the iteration x ← a x + b x³ + c x⁵ of the singular values, as published by Jordan et al. Five iterations
 # bring values between 0.01 and 1 to between 0.7 and 1.2, which is close enough to 1.
@@ -41,7 +41,8 @@ class Muon:
     """AdamW: decay rates per step of the running means of the gradient and of its square."""
     eps: AboveZero = 1e-8
     """AdamW: added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: Decay = 0.1
+    weight_decay: NotNegative = 0.1
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check
 

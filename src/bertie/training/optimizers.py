@@ -6,22 +6,18 @@ The union `Optimizer` lists all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import nn, optim
 
-from bertie.base.config import AboveZero, Doc
+from bertie.base.config import AboveZero, NotNegative
 from bertie.training.muon import Muon
-from bertie.training.parameter_groups import Decay, check, parameter_groups, replace_unless
+from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
 # Bias correction divides by 1 − β^step. From this step on, that is exactly 1 in fp32; and adding 1 to the step count is
 # still exact in fp32.
 NO_BIAS_CORRECTION = 8_000_000.0
-Betas = Annotated[
-    tuple[float, ...], Doc("Decay rates per step of the running means of the gradient and of its square.")
-]
-Eps = Annotated[AboveZero, Doc("Added to the root of the mean square gradient, to avoid division by zero.")]
 
 
 @dataclass(frozen=True)
@@ -29,9 +25,12 @@ class AdamW:
     """Adam with decoupled weight decay and bias correction (Loshchilov & Hutter 2019)."""
 
     kind: Literal["adamw"] = "adamw"
-    betas: Betas = (0.9, 0.999)
-    eps: Eps = 1e-6
-    weight_decay: Decay = 0.01
+    betas: tuple[float, ...] = (0.9, 0.999)
+    """Decay rates per step of the running means of the gradient and of its square."""
+    eps: AboveZero = 1e-6
+    """Added to the root of the mean square gradient, to avoid division by zero."""
+    weight_decay: NotNegative = 0.01
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check
 
@@ -57,9 +56,12 @@ class BertAdam:
     """The optimizer of BERT's release: AdamW without bias correction, which makes early steps larger."""
 
     kind: Literal["bert_adam"] = "bert_adam"
-    betas: Betas = (0.9, 0.999)
-    eps: Eps = 1e-6
-    weight_decay: Decay = 0.01
+    betas: tuple[float, ...] = (0.9, 0.999)
+    """Decay rates per step of the running means of the gradient and of its square."""
+    eps: AboveZero = 1e-6
+    """Added to the root of the mean square gradient, to avoid division by zero."""
+    weight_decay: NotNegative = 0.01
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check
 
@@ -84,9 +86,12 @@ class Lamb:
     """
 
     kind: Literal["lamb"] = "lamb"
-    betas: Betas = (0.9, 0.999)
-    eps: Eps = 1e-6
-    weight_decay: Decay = 0.01
+    betas: tuple[float, ...] = (0.9, 0.999)
+    """Decay rates per step of the running means of the gradient and of its square."""
+    eps: AboveZero = 1e-6
+    """Added to the root of the mean square gradient, to avoid division by zero."""
+    weight_decay: NotNegative = 0.01
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check
 

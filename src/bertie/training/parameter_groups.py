@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertie.base.config import Doc, NotNegative, check_ranges
+from bertie.base.config import check_ranges
 from bertie.base.errors import UsageError
 
-Decay = Annotated[NotNegative, Doc("Weight decay of matrices. Biases and LayerNorm weights have none.")]
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 
 

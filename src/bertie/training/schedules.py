@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bertie.base.config import Doc, Fraction, Range, check_ranges, ranges
+from bertie.base.config import Fraction, Range, check_ranges, ranges
 from bertie.base.errors import UsageError
-
-Warmup = Annotated[Fraction, Doc("Fraction of the steps in which the learning rate rises to its peak.")]
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,8 @@ class LinearDecay:
     """Linear warmup, then linear decay to 0 after the last step (Devlin et al. 2018)."""
 
     kind: Literal["linear"] = "linear"
-    warmup: Warmup = 0.01
+    warmup: Fraction = 0.01
+    """Fraction of the steps in which the learning rate rises to its peak."""
 
     __post_init__ = ranges("schedule")
 
@@ -31,7 +30,8 @@ class Cosine:
     """Linear warmup, then decay along half a cosine to a fraction of the peak (Loshchilov & Hutter 2017)."""
 
     kind: Literal["cosine"] = "cosine"
-    warmup: Warmup = 0.01
+    warmup: Fraction = 0.01
+    """Fraction of the steps in which the learning rate rises to its peak."""
     floor: Fraction = 0.0
     """Learning rate after the last step, as a fraction of the peak."""
 
@@ -67,7 +67,8 @@ class WarmupStableDecay:
     """Linear warmup, then the constant peak, then linear decay to 0 (Hu et al. 2024)."""
 
     kind: Literal["warmup_stable_decay"] = "warmup_stable_decay"
-    warmup: Warmup = 0.01
+    warmup: Fraction = 0.01
+    """Fraction of the steps in which the learning rate rises to its peak."""
     decay: Fraction = 0.1
     """Fraction of the steps, at the end, in which the learning rate falls to 0."""
 
@@ -86,7 +87,8 @@ class InverseSquareRoot:
     """Linear warmup, then decay with 1 / √step, which never reaches 0 (Vaswani et al. 2017, section 5.3)."""
 
     kind: Literal["inverse_square_root"] = "inverse_square_root"
-    warmup: Warmup = 0.01
+    warmup: Fraction = 0.01
+    """Fraction of the steps in which the learning rate rises to its peak."""
 
     __post_init__ = ranges("schedule")
 

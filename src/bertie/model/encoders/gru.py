@@ -16,10 +16,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from bertie.base.config import AboveZero, DropoutRate, Size, SizeOrZero, ranges
+from bertie.base.config import AboveZero, Count, DropoutRate, Size, SizeOrZero, ranges
 from bertie.base.contracts import Batch, Hidden
 from bertie.base.errors import UsageError
-from bertie.model.config import EncoderFacts, MaxPositions, PooledToken, VocabSize
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
 from bertie.model.embeddings import WordEmbeddings
 from bertie.model.matrices import Matrices, gate_weights
@@ -40,8 +40,10 @@ class GruConfig(EncoderFacts):
     """Size of the states, and of the vector of a text."""
     embedding_size: SizeOrZero = 0
     """Size of the word embeddings. 0: hidden_size."""
-    vocab_size: VocabSize = 0
-    max_position_embeddings: MaxPositions = 512
+    vocab_size: Count = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
+    max_position_embeddings: Size = 512
+    """Maximum sequence length, in tokens."""
     hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the word embeddings as the GRU reads them."""
     initializer_range: AboveZero = 0.02

@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.base.config import AboveZero, DropoutRate, EvenSize, Range, Size, check_ranges
+from bertie.base.config import AboveZero, Count, DropoutRate, EvenSize, Range, Size, check_ranges
 from bertie.base.contracts import Batch, Hidden, Loss, Targets
 from bertie.base.errors import UsageError
 from bertie.model.bilstm import grid_of
-from bertie.model.config import EncoderFacts, MaxPositions, PooledToken, VocabSize
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
 from bertie.model.encoders.characters import CharacterCNN, Characters, Subwords, TokenInput
 from bertie.model.losses.chunked_loss import chunked_vocabulary_loss
@@ -40,8 +40,10 @@ class LstmConfig(EncoderFacts):
     """Size of the hidden states: both directions, each with half of it. It must be even."""
     cell_size: Size
     """Size of the memory cells of each direction. If it is larger than half of hidden_size, a matrix projects it to that."""
-    vocab_size: VocabSize = 0
-    max_position_embeddings: MaxPositions = 512
+    vocab_size: Count = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
+    max_position_embeddings: Size = 512
+    """Maximum sequence length, in tokens."""
     hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the input of each layer."""
     initializer_range: AboveZero = 0.02

@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from bertie.base.config import (
+    AboveZero,
     Count,
     DropoutRate,
     DropoutRateOrNone,
     EvenSize,
     LayerCount,
+    NotNegative,
     Range,
     Size,
     SizeOrZero,
@@ -23,16 +25,7 @@ from bertie.base.config import (
 from bertie.base.contracts import Batch
 from bertie.base.errors import UsageError
 from bertie.model.attention.lsh_attention import Chunking
-from bertie.model.config import (
-    AttentionDropout,
-    AttentionHeads,
-    EncoderFacts,
-    HeadDropout,
-    InitialSpread,
-    NormEps,
-    PooledToken,
-    VocabSize,
-)
+from bertie.model.config import EncoderFacts, PooledToken
 
 LayerKind = Literal["local", "lsh"]
 KINDS: tuple[LayerKind, ...] = ("local", "lsh")
@@ -57,12 +50,14 @@ class ReformerConfig(EncoderFacts):
     queries, by locality-sensitive hashing."""
     hidden_size: EvenSize
     """Size of the hidden states: both streams, each with half of it. It must be even."""
-    num_attention_heads: AttentionHeads
+    num_attention_heads: Size
+    """Number of attention heads in each layer."""
     intermediate_size: Size
     """Size of the feed-forward layer inside each layer."""
     attention_head_size: SizeOrZero = 0
     """Size of the queries, keys and values of a head. 0: the size of a stream, divided by num_attention_heads."""
-    vocab_size: VocabSize = 0
+    vocab_size: Count = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
     max_position_embeddings: Annotated[int, Range(1, 100_000_000)] = 4096
     """Maximum sequence length, in tokens. It must be a multiple of the chunk lengths and of the number of buckets."""
     causal: bool = False
@@ -100,12 +95,16 @@ class ReformerConfig(EncoderFacts):
     """Activation function. gelu: exact GELU. gelu_tanh: its tanh approximation."""
     hidden_dropout_prob: DropoutRate = 0.05
     """Dropout probability of the embeddings, of each block and of the last hidden states."""
-    attention_probs_dropout_prob: AttentionDropout = 0.05
+    attention_probs_dropout_prob: DropoutRate = 0.05
+    """Dropout probability of the attention weights."""
     lsh_attention_probs_dropout_prob: DropoutRateOrNone = None
     """The same in layers with hashing. If it is omitted, attention_probs_dropout_prob."""
-    head_dropout_prob: HeadDropout = None
-    initializer_range: InitialSpread = 0.02
-    layer_norm_eps: NormEps = 1e-12
+    head_dropout_prob: DropoutRateOrNone = None
+    """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
+    initializer_range: AboveZero = 0.02
+    """Standard deviation of the initial weights."""
+    layer_norm_eps: NotNegative = 1e-12
+    """Constant that layer normalization adds to the variance."""
 
     def __post_init__(self) -> None:
         if self.lsh_attention_probs_dropout_prob == self.attention_probs_dropout_prob:

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bertie.base.config import AboveZero, DropoutRate, Size, ranges
+from bertie.base.config import AboveZero, Count, DropoutRate, Size, ranges
 from bertie.base.contracts import Batch, Hidden
-from bertie.model.config import EncoderFacts, MaxPositions, PooledToken, VocabSize
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.embeddings import WordEmbeddings
 
 
@@ -25,8 +25,10 @@ class StaticConfig(EncoderFacts):
     kind: Literal["static"] = field(default="static", kw_only=True)
     hidden_size: Size
     """Size of the vectors."""
-    vocab_size: VocabSize = 0
-    max_position_embeddings: MaxPositions = 512
+    vocab_size: Count = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
+    max_position_embeddings: Size = 512
+    """Maximum sequence length, in tokens."""
     hidden_dropout_prob: DropoutRate = 0.1
     """Dropout probability of the vectors."""
     initializer_range: AboveZero = 0.02

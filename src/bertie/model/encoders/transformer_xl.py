@@ -16,20 +16,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.base.config import EvenSize, LayerCount, Size, SizeOrZero
+from bertie.base.config import (
+    AboveZero,
+    Count,
+    DropoutRate,
+    DropoutRateOrNone,
+    EvenSize,
+    LayerCount,
+    NotNegative,
+    Size,
+    SizeOrZero,
+)
 from bertie.base.contracts import Batch, Hidden
 from bertie.model.attention.segment_memory import parts_of, segments_of
-from bertie.model.config import (
-    AttentionDropout,
-    AttentionHeads,
-    EncoderFacts,
-    HeadDropout,
-    HiddenDropout,
-    InitialSpread,
-    NormEps,
-    PooledToken,
-    VocabSize,
-)
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.embeddings import WordEmbeddings
 from bertie.model.encoders.relative_parts import Stored, part_of, run_layers
 from bertie.model.encoders.xlnet import XlnetLayer, check_sizes, relative_products
@@ -49,7 +49,8 @@ class TransformerXlConfig(EncoderFacts):
     """Number of layers."""
     hidden_size: EvenSize
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
-    num_attention_heads: AttentionHeads
+    num_attention_heads: Size
+    """Number of attention heads in each layer."""
     intermediate_size: Size
     """Size of the feed-forward layer inside each layer."""
     segment_length: Size
@@ -57,17 +58,23 @@ class TransformerXlConfig(EncoderFacts):
     memory_length: SizeOrZero
     """Tokens before a segment whose states it remembers. No gradient flows into them. 0: no memory, so a segment knows
     nothing of the text before it."""
-    vocab_size: VocabSize = 0
+    vocab_size: Count = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
     max_position_embeddings: Size = 16_384
     """Maximum length of a sequence in training, in tokens. The model has no weights for positions, so this is only a limit:
     likelihoods and generated texts may be longer."""
     hidden_act: Literal["relu", "gelu", "gelu_tanh"] = "relu"
     """Activation function. gelu: exact GELU. gelu_tanh: its tanh approximation."""
-    hidden_dropout_prob: HiddenDropout = 0.1
-    attention_probs_dropout_prob: AttentionDropout = 0.1
-    head_dropout_prob: HeadDropout = None
-    initializer_range: InitialSpread = 0.02
-    layer_norm_eps: NormEps = 1e-5
+    hidden_dropout_prob: DropoutRate = 0.1
+    """Dropout probability after the embeddings and after each attention and feed-forward block."""
+    attention_probs_dropout_prob: DropoutRate = 0.1
+    """Dropout probability of the attention weights."""
+    head_dropout_prob: DropoutRateOrNone = None
+    """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
+    initializer_range: AboveZero = 0.02
+    """Standard deviation of the initial weights."""
+    layer_norm_eps: NotNegative = 1e-5
+    """Constant that layer normalization adds to the variance."""
 
     __post_init__ = check_sizes
 

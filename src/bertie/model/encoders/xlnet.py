@@ -17,24 +17,25 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.base.config import EvenSize, LayerCount, Size, SizeOrZero, check_ranges
+from bertie.base.config import (
+    AboveZero,
+    Count,
+    DropoutRate,
+    DropoutRateOrNone,
+    EvenSize,
+    LayerCount,
+    NotNegative,
+    Size,
+    SizeOrZero,
+    check_ranges,
+)
 from bertie.base.contracts import Batch, Hidden
 from bertie.base.errors import UsageError
 from bertie.model.activation import activation
 from bertie.model.attention.relative_attention import Terms, relative_dense
 from bertie.model.attention.relative_groups import relative_grouped
 from bertie.model.attention.segment_memory import keys_seen, parts_of, segments_of, whole_sequences
-from bertie.model.config import (
-    AttentionDropout,
-    AttentionHeads,
-    EncoderFacts,
-    HeadDropout,
-    HiddenDropout,
-    InitialSpread,
-    NormEps,
-    PooledToken,
-    VocabSize,
-)
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop, drop_add
 from bertie.model.encoders.relative_parts import Stored, View, part_of, run_layers
 from bertie.model.matrices import Matrices, linear_weights
@@ -52,10 +53,12 @@ class XlnetConfig(EncoderFacts):
     """Number of layers."""
     hidden_size: EvenSize
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
-    num_attention_heads: AttentionHeads
+    num_attention_heads: Size
+    """Number of attention heads in each layer."""
     intermediate_size: Size
     """Size of the feed-forward layer inside each layer, usually 4 × hidden_size."""
-    vocab_size: VocabSize = 0
+    vocab_size: Count = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
     max_position_embeddings: Size = 512
     """Maximum sequence length, in tokens. The model has no weights for positions, so this is only a limit."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
@@ -63,11 +66,16 @@ class XlnetConfig(EncoderFacts):
     pooled_token: PooledToken = "first"
     """Token that heads for whole texts read. first: [CLS], which bertie puts first. last: the last token, where XLNet's own
     tokenizer puts it."""
-    hidden_dropout_prob: HiddenDropout = 0.1
-    attention_probs_dropout_prob: AttentionDropout = 0.1
-    head_dropout_prob: HeadDropout = None
-    initializer_range: InitialSpread = 0.02
-    layer_norm_eps: NormEps = 1e-12
+    hidden_dropout_prob: DropoutRate = 0.1
+    """Dropout probability after the embeddings and after each attention and feed-forward block."""
+    attention_probs_dropout_prob: DropoutRate = 0.1
+    """Dropout probability of the attention weights."""
+    head_dropout_prob: DropoutRateOrNone = None
+    """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
+    initializer_range: AboveZero = 0.02
+    """Standard deviation of the initial weights."""
+    layer_norm_eps: NotNegative = 1e-12
+    """Constant that layer normalization adds to the variance."""
     segment_length: SizeOrZero = 0
     """Tokens of a segment. A token sees its own segment, and the memory before it. 0: a sequence is a single segment."""
     memory_length: SizeOrZero = 0
