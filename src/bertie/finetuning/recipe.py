@@ -200,7 +200,7 @@ class FinetuneConfig:
 
 
 def read_recipe(source: Any) -> FinetuneConfig:
-    """Return the configuration that a user means by a kind of task, a TOML file, a dict, a task or a FinetuneConfig.
+    """Return the configuration that a user means by a kind of task, a TOML file, a dict, a task, its class or a FinetuneConfig.
 
     A task stands for the recipe of its kind with this task; one of the user's own, or its name, for that of `Task.recipe`.
 
@@ -211,6 +211,8 @@ def read_recipe(source: Any) -> FinetuneConfig:
         return source
     if own_code.is_name(source):
         source = config.build(AnyTask, {"kind": source}, "task")
+    if isinstance(source, type):
+        source = source()
     if not isinstance(source, str | Path | dict):
         source = {"extends": source.recipe if own_code.name_of(type(source)) else source.kind, "task": source}
     return config.load(FinetuneConfig, source, "finetune")

@@ -24,6 +24,7 @@ from bertie.base.contracts import Hidden, Sequence, Targets
 from bertie.base.errors import UserError
 from bertie.cli import main
 from bertie.examples.texts import Example
+from bertie.finetuning.recipe import read_recipe
 from bertie.finetuning.sweep import has_failed
 from bertie.serve.openapi import openapi
 from bertie.tasks.task_json import task_from_json
@@ -41,6 +42,7 @@ def text(label: str | None) -> Example:
 
 def test_the_example_by_hand() -> None:
     assert Ordinal().fit([text("10"), text("1"), text("2")]).labels == STARS
+    assert read_recipe(Ordinal) == read_recipe(Ordinal())
     with pytest.raises(UserError, match="the class 'good' is not a number"):
         Ordinal().fit([text("1"), text("good")])
     assert [
