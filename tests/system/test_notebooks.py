@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-import bertie
+from bertie.demo.main import demo
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "notebooks"
@@ -67,7 +67,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the notebooks need: the data of the examples, and a demo, here a short one."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(ROOT / "examples" / "data", folder / "examples" / "data")
-    bertie.demo(folder / "runs" / "demo", scale=0.05)
+    demo(folder / "runs" / "demo", scale=0.05)
     return folder
 
 
