@@ -2,7 +2,7 @@
 
     python examples/french.py
 
-The text of this example is far too small for a good model. Bring your own: `--text my-texts/ --steps 5000`.
+The text of this example is far too small for a good model. docs/languages.md has the commands for text of your own.
 """
 
 import argparse

@@ -108,7 +108,7 @@ def test_a_full_disk_loses_nothing(command: list[str], whole: dict[str, bytes], 
     with child(command, out, largest) as process:
         _, told = process.communicate(timeout=300)
     assert process.returncode == 1, told
-    assert told.splitlines()[-1].startswith("bertie: cannot write "), told
+    assert "\nbertie: cannot write " in f"\n{told}", told  # loky may print its own warning after it
     assert not out.exists()
     done = set(tmp_path.rglob("*.json"))
     assert done  # at least the plan
