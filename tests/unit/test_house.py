@@ -21,7 +21,7 @@ TESTS = Path(__file__).resolve().parents[1]
 # A room imports only itself and rooms in names before its own.
 ROOMS = """
     base files tokenizers corpus batches model checkpoints objectives examples tasks training pretraining finetuning
-    predict inspect serve demo lab commands cli __main__
+    predict inspect retrieval serve demo lab commands cli __main__
 """
 RANK = {room: rank for rank, room in enumerate(ROOMS.split())}
 LIGHT = {"base", "files", "tokenizers", "corpus", "cli"}

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import console
+from bertie.base.errors import UsageError
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
-from bertie.predict.load import load, read_task
+from bertie.examples.collection import is_collection, read_collection
+from bertie.predict.load import NoTaskError, load, read_task
 from bertie.predict.shared import shared
+from bertie.retrieval.evaluate import SearchOptions, evaluate_search, said
 from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
 from bertie.training.sharing import shared_work
@@ -20,26 +23,48 @@ SHARED = True
 
 @dataclass(frozen=True)
 class Args:
-    """Score a fine-tuned model on labeled examples. With --out, also write predictions and a report of the errors."""
+    """Score a fine-tuned model on labeled examples. With --out, also write predictions and a report of the errors.
+
+    With a collection of documents, queries and grades, score any model as a search, beside BM25 and LSA.
+    """
 
     run: Positional[str]
-    """A fine-tuned run, or a fine-tuned model's folder or hub id."""
-    data: Path
-    """Labeled examples, in a file format that `bertie finetune` reads."""
-    task: AnyTask
+    """A fine-tuned run, or a fine-tuned model's folder or hub id; for a search, any model."""
+    data: Path | None = None
+    """Labeled examples, in a file format that `bertie finetune` reads; or a folder as BEIR's, with corpus.jsonl, queries.jsonl
+    and qrels/."""
+    corpus: Path | None = None
+    """Documents, with an id and a text, in place of the folder's."""
+    queries: Path | None = None
+    """Queries, with an id and a text, in place of the folder's."""
+    qrels: Path | None = None
+    """Grades of documents for queries, as in BEIR's folders or TREC's four columns, in place of the folder's."""
+    split: str = "test"
+    """Name of the file in the folder's qrels/."""
+    task: AnyTask | None = None
+    search: SearchOptions = SearchOptions()
     out: Path | None = None
-    """Output folder: predictions.jsonl, scores.json (also per class) and report.html (with charts)."""
+    """Output folder: predictions.jsonl, scores.json (also per class) and report.html (with charts); for a search, rankings in
+    TREC's format, queries.jsonl, scores.json and report.html."""
     strict: bool = False
     """Fail at the first unreadable row, instead of skipping it."""
     how: Flat[ModelOptions] = ModelOptions()
 
 
 def defaults(run: str) -> dict[str, Any]:
-    """Return the defaults that a run determines: its task."""
-    return {"task": read_task(run)}
+    """Return the defaults that a run determines: its task; none for a model without one."""
+    try:
+        return {"task": read_task(run)}
+    except NoTaskError:
+        return {"task": None}
 
 
 def run(args: Args) -> JsonResult:
+    files = {"corpus": args.corpus, "queries": args.queries, "qrels": args.qrels}
+    if any(files.values()) or (args.data and is_collection(args.data)):
+        return _search(args, files)
+    if args.data is None:
+        raise UsageError("bertie evaluate needs --data: labeled examples, or a folder as BEIR's")
     with shared_work(args) as share:
         model = shared(load(args.run, task=args.task, **vars(args.how)), share)
         if not share.first:
@@ -47,6 +72,20 @@ def run(args: Args) -> JsonResult:
             return {}
         result = model.evaluate(args.data, args.strict, args.out)
     console.result(console.scores(result["scores"]))
+    return _reported(args, result)
+
+
+def _search(args: Args, files: dict[str, Path | None]) -> JsonResult:
+    if args.task != defaults(args.run)["task"]:
+        raise UsageError("flags of --task are for labeled examples: leave them out for a search")
+    collection = read_collection(args.data, args.split, **files)
+    result = evaluate_search(load(args.run, **vars(args.how)), collection, args.out, args.search)
+    for line in said(result):
+        console.result(line)
+    return _reported(args, result)
+
+
+def _reported(args: Args, result: JsonResult) -> JsonResult:
     if args.out:
         console.info(f"report: {args.out / PAGE}")
     return result

@@ -53,7 +53,14 @@ from bertie.tasks.task_json import task_from_json
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
-from bertie.training.run_folder import REPORT, RunFolder, require_newest_on_rank_0, require_same_settings, run_threads
+from bertie.training.run_folder import (
+    REPORT,
+    TRAINED_ON,
+    RunFolder,
+    require_newest_on_rank_0,
+    require_same_settings,
+    run_threads,
+)
 from bertie.training.run_report import DEV, TEST, run_page
 
 PARTS = "data"  # subfolder of a run with the parts of its training file, if some are held out
@@ -196,6 +203,8 @@ def finetune_on_ranks(
         if run is not None:
             run.require_same("data", data.fingerprint)
             data.split.write(run.path / PARTS)
+            if isinstance(train, str | Path):
+                run.append(TRAINED_ON, str(Path(train).absolute()))
         return _trained(config, data, checkpoint, run, dev, ranks)
 
 

@@ -266,6 +266,10 @@ def _require_outputs(checkpoint: Checkpoint, name: str, labels: tuple[str, ...])
         raise UserError(f"{checkpoint.folder}: {problem}")
 
 
+class NoTaskError(UserError):
+    """A model that was not fine-tuned for a task."""
+
+
 def read_task(source: str | Path) -> AnyTask:
     """Read the task that a model was fine-tuned for.
 
@@ -274,7 +278,8 @@ def read_task(source: str | Path) -> AnyTask:
 
     Raises:
         UsageError: There is no model at `source`.
-        UserError: The model is damaged, or was not fine-tuned for a task.
+        NoTaskError: The model was not fine-tuned for a task.
+        UserError: The model is damaged.
     """
     folder = find_model_folder(source)
     if (path := folder / TASK_FILE).is_file():
@@ -282,5 +287,5 @@ def read_task(source: str | Path) -> AnyTask:
     checkpoint = read_checkpoint(folder)
     task = checkpoint_task(checkpoint)
     if task is None:
-        raise UserError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` first")
+        raise NoTaskError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` first")
     return task

@@ -32,6 +32,7 @@ CHANGEABLE_ON_RESUME = (
     *("task.usual_separator", "task.usual_end", "task.usual_comments", "task.counts_from_0"),  # only in earlier runs
 )
 ENVIRONMENT, REPORT = "environment.json", "report.html"
+TRAINED_ON = "trained_on"  # in environment.json: the files with the training examples
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
     "data": "was made from other data or another model: give the same ones",
     "teacher": "began with other weights of objectives.distil.teacher: restore them",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,20 @@ _MARKS = {"gold": "gold", "wrong": "predicted", "right": "predicted and gold"}
 
 
 @contextmanager
-def evaluation_folder(path: Path, of: str | None = None) -> Iterator[Path]:
+def evaluation_folder(path: Path, of: str | None = None, files: Collection[str] = FILES) -> Iterator[Path]:
     """Yield a hidden folder to `write` into. On success it is renamed to `path`, replacing an earlier evaluation.
 
     Args:
         path: The folder to make.
         of: The evaluated model and data, as in "of" of scores.json. An evaluation of something else is not replaced.
+        files: The names of its files.
 
     Raises:
         UsageError: `path` exists and is something else. Raised before anything is written.
         UserError: scores.json of the earlier evaluation is damaged.
     """
     existing = [file.name for file in path.iterdir()] if path.is_dir() else []
-    if (path.exists() and not path.is_dir()) or (existing and set(existing) != set(FILES)):
+    if (path.exists() and not path.is_dir()) or (existing and set(existing) != set(files)):
         raise UsageError(f"{path} already exists and is not an evaluation: choose another --out")
     if existing and (earlier := storage.read_json(path / SCORES).get("of")) != of:
         raise UsageError(f"{path} holds another evaluation ({earlier}): choose another --out")

@@ -1,0 +1,201 @@
+"""Evaluate a model as a search, beside BM25, LSA and earlier rankings, with intervals, and say what training has shown of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie.base import console, storage
+from bertie.base.config import Positive
+from bertie.base.errors import UsageError
+from bertie.base.notebook import NotebookDict
+from bertie.checkpoints.find import run_of
+from bertie.examples.collection import Collection, read_collection
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
+from bertie.retrieval import measures
+from bertie.retrieval.baselines import Bm25, Lsa
+from bertie.retrieval.judge import Interval, Judged, judge, means, tie_changes
+from bertie.retrieval.leaks import TOO_FEW, Leaks, find_leaks, trained_on
+from bertie.retrieval.page import search_page
+from bertie.retrieval.system import Dense, Reranker, RunFile, System, write_run
+from bertie.tasks.evaluation.folder import PAGE, SCORES, evaluation_folder
+from bertie.tasks.relevance import relevance
+from bertie.training.run_folder import ENVIRONMENT, TRAINED_ON
+
+QUERIES = "queries.jsonl"
+RUNS = {name: f"{name.lower()}.trec" for name in ("model", "BM25", "LSA")}
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to evaluate a search."""
+
+    cutoffs: tuple[int, ...] = (10, 100)
+    """Numbers of first documents that nDCG and recall count; the first one's nDCG is the main score."""
+    depth: Positive = 1000
+    """Length of the rankings, for MAP and MRR too."""
+    omit_own_id: bool = False
+    """Leave out the document that has the id of the query, where queries are documents of the corpus."""
+    trained_on: tuple[str, ...] = ()
+    """What the model was trained on, for the report of leaks: files of pairs, or folders as BEIR's (their split train). By
+    default what a run of bertie was fine-tuned on, otherwise the split train of the collection."""
+    compare: tuple[Path, ...] = ()
+    """Rankings in TREC's format to compare with, such as another model's model.trec."""
+    first_stage: Path | None = None
+    """Ranking in TREC's format that a reranker reorders; by default BM25's."""
+    rerank: Positive = 100
+    """Number of first documents that a reranker reads."""
+    label: str = ""
+    """The class of a reranker that means "relevant", if its name does not say so."""
+    bm25: Bm25 = Bm25()
+
+    def __post_init__(self) -> None:
+        if not self.cutoffs or min(self.cutoffs) < 1 or max(self.cutoffs) > self.depth:
+            raise UsageError(
+                f"--search.cutoffs {self.cutoffs}: give numbers from 1 to --search.depth, which is {self.depth}"
+            )
+
+
+def evaluate_search(
+    model: str | Path | Predictor,
+    collection: str | Path | Collection,
+    out: str | Path | None = None,
+    options: SearchOptions = SearchOptions(),
+) -> dict[str, Any]:
+    """Evaluate a model as a search: a reranker if it scores pairs, otherwise by the vectors of queries and documents.
+
+    Args:
+        model: A loaded model, or a source as in `load`.
+        collection: A collection, or a folder as BEIR's, whose split test is used.
+        out: Output folder: the rankings in TREC's format, the measures of each query (queries.jsonl), scores.json and
+            report.html. Replaces an earlier evaluation.
+        options: How to evaluate.
+
+    Returns:
+        {"scores": {measure: value}, "systems": {name: {"settings", measure: [value, low, high]}}, "differences": of the model
+        and each other system, the same, "leaks": for each row of queries their number and the same, "queries", "documents",
+        "seconds"}, and "out" if it was given. low and high are the ends of the 95 % interval.
+
+    Raises:
+        UsageError: A file is missing, or `out` exists and is something else.
+        UserError: A file cannot be read, or the collection has no query with a positive.
+    """
+    started = time.monotonic()
+    judged = (collection if isinstance(collection, Collection) else read_collection(collection)).judged()
+    if (own := [query for query in judged.queries if judged.is_own(query)]) and not options.omit_own_id:
+        problem = f"{len(own):,} queries are documents with the same id, which every search finds first"
+        console.warn(f"{judged.name}: {problem}: leave them out with --search.omit-own-id")
+    predictor = model if isinstance(model, Predictor) else load(model)
+    title = f"{predictor.folder.absolute().name} on {judged.name}"
+    files = (*RUNS.values(), QUERIES, SCORES, PAGE)
+    with evaluation_folder(Path(out), title, files) if out else nullcontext() as place:
+        names = measures.names(options.cutoffs)
+        systems = [
+            judge(system, judged, options.cutoffs, options.depth, options.omit_own_id)
+            for system in _systems(predictor, options)
+        ]
+        leaks = _leaks(predictor, judged, options)
+        result: dict[str, Any] = {"of": title, **_result(predictor, systems, leaks, names)}
+        result |= {"queries": len(judged.queries), "documents": len(judged.documents)}
+        result["seconds"] = round(time.monotonic() - started, 3)
+        for sentence in (ties := tie_changes(systems, names)):
+            console.warn(sentence)
+        if place is None:
+            return NotebookDict(result)
+        for one in systems[:3]:
+            write_run(place / RUNS[one.name], one.name, one.found)
+        _write_queries(place / QUERIES, judged, systems, names)
+        storage.write_json(place / SCORES, result)
+        storage.write_atomic(place / PAGE, search_page(title, judged, systems, leaks, result, names, ties))
+    return NotebookDict({**result, "out": str(out)}, Path(str(out)) / PAGE)
+
+
+def _systems(predictor: Predictor, options: SearchOptions) -> list[System]:
+    """Return the model, the baselines, and the rankings to compare with."""
+    first = RunFile(options.first_stage) if options.first_stage else options.bm25
+    reranks = relevance(predictor.task, options.label) is not None
+    model = Reranker(predictor, first, options.rerank, options.label) if reranks else Dense(predictor)
+    if options.first_stage and not reranks:
+        raise UsageError(f"--search.first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
+    earlier = [RunFile(path) for path in dict.fromkeys([*filter(None, [options.first_stage]), *options.compare])]
+    return [model, options.bm25, Lsa(words=options.bm25.words), *earlier]
+
+
+def _leaks(predictor: Predictor, collection: Collection, options: SearchOptions) -> list[Leaks]:
+    """Return the leaks of what the model was trained on; none if that is unknown."""
+    environment = run_of(predictor.folder) / ENVIRONMENT
+    known = storage.read_json(environment).get(TRAINED_ON, []) if environment.is_file() else []
+    sources = options.trained_on or [source for source in known if Path(source).exists()]
+    if sources:
+        return [find_leaks(collection, trained_on(source)) for source in sources]
+    if missing := [source for source in known if not Path(source).exists()]:
+        console.warn(
+            f"no report of leaks: {missing[0]}, on which the model was trained, is gone: name it with --search.trained-on"
+        )
+        return []
+    if collection.folder and any((collection.folder / "qrels").glob("train.*")):
+        return [find_leaks(collection, trained_on(collection.folder))]
+    console.info("no report of leaks: name what the model was trained on with --search.trained-on")
+    return []
+
+
+def _result(predictor: Predictor, systems: list[Judged], leaks: list[Leaks], names: list[str]) -> dict[str, Any]:
+    model, others = systems[0], systems[1:]
+    tables = {one.name: _table(means(one.values), names) for one in systems}
+    result: dict[str, Any] = {
+        "scores": {name: float(value) for name, value in zip(names, model.values.mean(0), strict=True)},
+        "systems": {one.name: {"settings": one.settings, **tables[one.name]} for one in systems},
+        "differences": {one.name: _table(means(model.values - one.values), names) for one in others},
+    }
+    result["leaks"] = {
+        leak.trained_on: {
+            "shared_positives": leak.shared_positives,
+            **{
+                row: {"queries": int(chosen.sum()), "too_few": bool(chosen.sum() < TOO_FEW)}
+                | {one.name: _table(means(one.values, chosen), names) for one in systems if chosen.any()}
+                for row, chosen in leak.rows.items()
+            },
+        }
+        for leak in leaks
+    }
+    fine_tuned = predictor.task is not None and leaks and not leaks[0].near.all()
+    result["headline"] = [*leaks[0].rows][1] if fine_tuned else "all queries"
+    return result
+
+
+def _table(intervals: list[Interval], names: list[str]) -> dict[str, list[float]]:
+    return {name: [one.value, one.low, one.high] for name, one in zip(names, intervals, strict=True)}
+
+
+def _write_queries(path: Path, collection: Collection, systems: list[Judged], names: list[str]) -> None:
+    """Write the measures of each query by each system, a line of JSON for each query."""
+    lines = [
+        {"query": query} | {one.name: dict(zip(names, one.values[i].tolist(), strict=True)) for one in systems}
+        for i, query in enumerate(collection.queries)
+    ]
+    storage.write_atomic(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def said(result: dict[str, Any]) -> list[str]:
+    """Return the lines that the command prints: the scores of each system, the differences, and the rows of the leaks."""
+
+    def row(name: str, table: dict[str, Any], shown: list[str]) -> str:
+        return f"{name}: " + ", ".join(f"{key} {Interval(*table[key])}" for key in shown)
+
+    names = list(result["scores"])
+    lines = [row(name, table, names) for name, table in result["systems"].items()]
+    lines += [row(f"model − {name}", table, names[:1]) for name, table in result["differences"].items()]
+    for source, rows in result["leaks"].items():
+        lines.append(
+            f"trained on {source}: {console.percent(rows['shared_positives'])} of the positives are positives there"
+        )
+        for name, table in list(rows.items())[1:]:
+            few = " (too few)" * table["too_few"]
+            scores = "; ".join(row(one, table[one], names[:1]) for one in result["systems"] if one in table)
+            lines.append(f"  {name}, {table['queries']:,}{few}{'; ' * bool(scores)}{scores}")
+    return lines

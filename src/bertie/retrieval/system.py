@@ -1,0 +1,198 @@
+"""Systems that search: a dense model, a reranker, a file of TREC. Each gives every document a score for each query.
+
+N  documents    E  width of a vector
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from bertie.base import console, storage
+from bertie.base.errors import UserError, raise_error
+from bertie.base.threads import cache_folder
+from bertie.examples.collection import Collection
+from bertie.examples.rows import parse_finite, read_lines
+from bertie.predict.embed import NO_VECTOR, TextUnit
+from bertie.predict.predictor import Predictor
+from bertie.predict.vectors import similarities
+from bertie.retrieval.measures import order
+from bertie.tasks.inference import SEQUENCES_AT_ONCE, require_finite
+
+QUERIES_AT_ONCE = 32
+
+
+class System(Protocol):
+    """Something that searches a collection."""
+
+    @property
+    def name(self) -> str:
+        """Its name in tables and files."""
+        ...
+
+    @property
+    def settings(self) -> str:
+        """All that its scores depend on, for people."""
+        ...
+
+    def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
+        """Yield for each query the score of every document, higher is better; -inf: it is not found."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A model that compares the vectors of queries and documents."""
+
+    model: Predictor
+    unit: TextUnit = TextUnit(prompt_name="document")
+    name: str = "model"
+
+    @property
+    def settings(self) -> str:
+        how = self.model.text_embedding
+        prompts = [how.prompt(name, None) for name in ("query", "document")]
+        prompts = f"; prompts {prompts[0]!r}, {prompts[1]!r}" * any(prompts)
+        pooling = self.unit.pooling or " and ".join(how.pooling)
+        return f"{self.model.folder.name}: pooling {pooling}, {how.similarity}, {self.model.max_length} tokens{prompts}"
+
+    def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
+        documents, queries = self.document_vectors(collection), list(collection.queries.values())
+        for start in range(0, len(queries), QUERIES_AT_ONCE):
+            block = queries[start : start + QUERIES_AT_ONCE]
+            vectors = self.model.embed(block, self.unit.pooling, self.unit.layers, "query")
+            require_finite(torch.from_numpy(vectors))
+            scores = similarities(self.model.text_embedding.similarity, vectors, documents)
+            yield from np.where(np.isnan(scores), -np.inf, scores)
+
+    def document_vectors(self, collection: Collection) -> Float[np.ndarray, "N E"]:
+        """Return the vectors of the documents, which are kept for the next time by their content; NaN: a text without tokens.
+
+        Raises:
+            UserError: No text has a vector.
+        """
+        texts = list(collection.documents.values())
+        path = cache_folder() / "vectors" / f"{self._fingerprint(texts)}.npy"
+        if path.exists():
+            return np.load(path)
+        vectors = np.empty((len(texts), self.unit.width(self.model)), np.float32)
+        with console.progress("embed", len(texts), "documents") as bar:
+            for start in range(0, len(texts), SEQUENCES_AT_ONCE):
+                block = texts[start : start + SEQUENCES_AT_ONCE]
+                vectors[start : start + len(block)] = self.unit.block(self.model, list(block))[1]
+                bar.advance(len(block))
+        if lost := int(np.isnan(vectors).any(1).sum()):
+            if lost == len(texts):
+                raise UserError(f"no document has a vector: {NO_VECTOR}")
+            console.warn(f"{lost:,} of {len(texts):,} documents have no vector: {NO_VECTOR}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        storage.write_array(path, vectors)
+        console.info(f"the vectors of {len(texts):,} documents are kept in {path}")
+        return vectors
+
+    def _fingerprint(self, texts: list[str]) -> str:
+        """Return a hash of the model, of how it reads texts, and of the texts."""
+        digest = hashlib.sha256(repr((self.settings, self.unit, self.model.engine, len(texts))).encode())
+        for name, tensor in self.model.model.state_dict().items():
+            digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(repr(self.model.text_embedding).encode())
+        for sequence in self.model.text_sequences(texts[:SEQUENCES_AT_ONCE], ""):  # the tokenizer
+            digest.update(sequence.input_ids.tobytes())
+        for text in texts:
+            digest.update(f"{len(text)} {text}".encode())
+        return digest.hexdigest()[:32]
+
+
+@dataclass(frozen=True, eq=False)
+class Reranker:
+    """A model that reads a query with each of the first documents of another system."""
+
+    model: Predictor
+    first: System
+    depth: int = 100
+    label: str = ""
+    name: str = "model"
+
+    @property
+    def settings(self) -> str:
+        return f"{self.model.folder.name} over the first {self.depth} of: {self.first.name}, {self.first.settings}"
+
+    def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
+        texts, ties = list(collection.documents.values()), tie_order(collection)
+        firsts = self.first.scores(collection)
+        with console.progress("rerank", len(collection.queries), "queries") as bar:
+            for query, first in zip(collection.queries.values(), firsts, strict=True):
+                scores, chosen = np.full(len(texts), -np.inf), order(first, ties, self.depth)
+                if len(chosen):
+                    scores[chosen] = self.model.rerank(query, [texts[i] for i in chosen], self.label)
+                bar.advance(1)
+                yield scores
+
+
+@dataclass(frozen=True, eq=False)
+class RunFile:
+    """A ranking in TREC's format: query, Q0, document, rank, score, name. Only the scores order the documents."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def settings(self) -> str:
+        return "the scores in this file"
+
+    @cached_property
+    def found(self) -> dict[str, dict[str, float]]:
+        """For each query the scores of documents. Raises UserError if a line is wrong, or names a document again."""
+        found: dict[str, dict[str, float]] = {}
+        for number, line in read_lines(self.path):
+            if not (cells := raise_error(line).split()):
+                continue
+            place, score = f"{self.path}:{number}", parse_finite(cells[4]) if len(cells) == 6 else None
+            if score is None:
+                raise UserError(
+                    f"{place}: expected query, Q0, document, rank, score and name, with blanks between them"
+                )
+            if found.setdefault(cells[0], {}).setdefault(cells[2], score) is not score:
+                raise UserError(f"{place}: the document {cells[2]} again for the query {cells[0]}")
+        return found
+
+    def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
+        number = {document: i for i, document in enumerate(collection.documents)}
+        if not self.found.keys() & collection.queries.keys():
+            raise UserError(f"{self.path}: no query of {collection.name}")
+        for query in collection.queries:
+            scores = np.full(len(number), -np.inf)
+            for document, score in self.found.get(query, {}).items():
+                if document not in number:
+                    raise UserError(f"{self.path}: the document {document!r} is not in {collection.name}")
+                scores[number[document]] = score
+            yield scores
+
+
+def tie_order(collection: Collection) -> np.ndarray:
+    """Return the order of documents with equal scores, int64 [N]: by id, the last one first, as in trec_eval."""
+    place = np.empty(len(collection.documents), np.int64)
+    ids = [document.encode() for document in collection.documents]
+    place[sorted(range(len(ids)), key=ids.__getitem__, reverse=True)] = np.arange(len(ids))
+    return place
+
+
+def write_run(path: Path, name: str, found: dict[str, list[tuple[str, float]]]) -> None:
+    """Write a ranking in TREC's format, which other programs and `RunFile` read."""
+    lines = (
+        f"{query} Q0 {document} {rank} {score!r} {name}\n"
+        for query, documents in found.items()
+        for rank, (document, score) in enumerate(documents, 1)
+    )
+    storage.write_atomic(path, "".join(lines))
