@@ -199,7 +199,10 @@ class ReplacementTargets:
 
 @dataclass(frozen=True, eq=False)
 class PairTargets:
-    """Pairs of texts for a contrastive loss, or for a loss on the cosine of each pair."""
+    """Pairs of texts for a contrastive loss, or for a loss on the cosine of each pair.
+
+    B  pairs of this rank    C  candidates, of all ranks    S  texts, of all ranks
+    """
 
     index: Array
     """int64 [P]: positions of the tokens that are pooled, as in `Targets.index`."""
@@ -210,14 +213,20 @@ class PairTargets:
     first: Array
     """int64 [B]: number of each pair's first text."""
     second: Array
-    """int64 [B]: number of each pair's second text."""
+    """int64 [C]: number of each candidate's text."""
+    own: Array
+    """int64 [B]: number of each pair's second text among the candidates."""
     score: Array
     """float32 [B]: gold cosine of each pair. Used only if `scored`."""
     scored: bool
-    """True: regress the cosine on `score`. False: contrast each pair with the other second texts of the batch."""
+    """True: regress the cosine on `score`. False: contrast each pair with the other candidates."""
     masked: Array
-    """bool [B, B]: which second texts (columns) a pair (row) is not contrasted with: texts that are there already, and other
-    partners of its first text. Used only without `scored`."""
+    """bool [B, C]: which candidates (columns) a pair (row) is not contrasted with: texts that are there already, and other
+    positives of its first text. Used only without `scored`."""
+    texts: int
+    """Number of texts of this rank."""
+    sizes: tuple[int, ...] = ()
+    """Number of texts of each rank. Empty: there is one rank."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +260,11 @@ class MicroBatch:
         return cls(batch, reindexed, rows)
 
     @property
+    def parts(self) -> list[MicroBatch]:
+        """The micro-batches that are computed one after the other: this one."""
+        return [self]
+
+    @property
     def counts(self) -> dict[str, float]:
         """Sum of the target weights by head: `Loss.count`, known before the loss is computed."""
         return {name: float(target.weight.sum()) for name, target in self.targets.items()}
@@ -265,6 +279,31 @@ class MicroBatch:
         targets = {name: to_tensors(target, device) for name, target in self.targets.items()}
         hidden_states = None if self.hidden_states is None else _move(self.hidden_states, device)
         return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device), hidden_states)
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedTexts:
+    """The input of one forward and backward pass whose loss compares the texts of several micro-batches with each other."""
+
+    parts: list[MicroBatch]
+    """The texts, in order. The `label` of a part's targets numbers its own texts, and `weight` is 0 for each of them."""
+    targets: dict[str, Any]
+    """`PairTargets` by head, over the texts of all parts and ranks."""
+
+    counts = MicroBatch.counts
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens without filler. Requires NumPy arrays."""
+        return sum(part.tokens for part in self.parts)
+
+    def tensors(self, device: torch.device | str = "cpu") -> ComparedTexts:
+        """Return this as tensors on `device`."""
+        targets = {name: to_tensors(target, device) for name, target in self.targets.items()}
+        return ComparedTexts([part.tensors(device) for part in self.parts], targets)
+
+
+AnyMicroBatch = MicroBatch | ComparedTexts
 
 
 def to_tensors(targets: Any, device: torch.device | str = "cpu") -> Any:

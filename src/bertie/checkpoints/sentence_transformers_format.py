@@ -13,7 +13,7 @@ from torch import Tensor
 from bertie.base import storage
 from bertie.base.errors import UsageError
 from bertie.model.encoder import EncoderConfig
-from bertie.model.heads.heads import PoolingHead
+from bertie.model.heads.pooling_head import PoolingHead
 from bertie.model.heads.vector_modules import Dense, Dropout, LayerNorm, Normalize, VectorModule, output_width
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling

@@ -247,8 +247,6 @@ def _require_shareable(config: FinetuneConfig, data: TaskData, ranks: Ranks) -> 
     alone = f"runs in one process, but torchrun has started {ranks.count}: start it without torchrun"
     if len(expand_grid(config)) > 1:
         raise UsageError(f"fine-tuning with restarts or a grid {alone}, or give one run")
-    if data.task.unit == "batch":
-        raise UsageError(f"fine-tuning on pairs without scores, whose negatives are the others of their batch, {alone}")
     ranks.require_same({"SHA-256 of the model and the examples": data.fingerprint}, "give all ranks the same")
 
 

@@ -8,27 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 import numpy as np
-import torch
 from torch import nn
 
 from bertie.base import console, runtime, seeding
-from bertie.base.contracts import MicroBatch, Sequence
 from bertie.base.errors import DivergedError, UsageError, UserError
-from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.read import Checkpoint, load_weights
 from bertie.finetuning import gpt
 from bertie.finetuning.data import TaskData
+from bertie.finetuning.micro_batches import DevBatches, MicroBatcher, token_multiple
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.config import ClassifierPooling, PooledToken, TransformerConfig
+from bertie.model.config import ClassifierPooling, TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
 from bertie.model.heads.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
-from bertie.tasks.inference import gather_hidden_states, head_index, outputs
+from bertie.tasks.inference import outputs
 from bertie.tasks.task import build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -84,13 +82,15 @@ def train_run(
         DivergedError: The loss or the outputs became NaN or infinite.
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
+    if data.task.unit == "batch":
+        model.heads[data.task.kind].gather = ranks.gathered
     data.task.start_with_frequencies(model.heads[data.task.kind], data.train_sequences)
     precision = run_precision(run, config.training.precision, ranks)
     runtime.require_precision(precision, model)
     losses: list[float] = []
-    pad_id, multiple = checkpoint.tokenizer.pad_id, _token_multiple(precision, model.device)
-    batcher = _MicroBatcher(config, data.task, pad_id, checkpoint.config.pooled_token, multiple)
-    dev = _DevBatches(batcher, data, set(calibrate_on.tolist()))
+    pad_id, multiple = checkpoint.tokenizer.pad_id, token_multiple(precision, model.device)
+    batcher = MicroBatcher(config, data.task, pad_id, checkpoint.config.pooled_token, multiple)
+    dev = DevBatches(batcher, data, set(calibrate_on.tolist()))
     if config.training.patience and not dev.has_targets():
         raise UserError("training.patience: no dev example has a known gold label, so there is no dev loss to watch")
     job = _job(data, model, checkpoint.tokenizer, precision, dev, ranks)
@@ -208,11 +208,11 @@ def initialized_model(
 
 
 def _job(
-    data: TaskData, model: Model, tokenizer: Tokenizer, precision: runtime.Resolved, dev: _DevBatches, ranks: Ranks
+    data: TaskData, model: Model, tokenizer: Tokenizer, precision: runtime.Resolved, dev: DevBatches, ranks: Ranks
 ) -> TrainingJob:
     config, task = dev.batcher.config, data.task
     settings = config.training
-    units = _units(task, data.train_sequences)
+    units = task.units(data.train_sequences)
     per_epoch = steps_per_epoch(config, data)
     heads = {task.kind: 1.0, **gpt.auxiliary_weights(config)}
     length = StepCount(settings.steps or settings.epochs * per_epoch)
@@ -222,15 +222,13 @@ def _job(
         while True:
             rng = seeding.generator(config.seed, seeding.EXAMPLES, position.epoch)
             order = rng.permutation(len(units)) if settings.shuffle else np.arange(len(units))
+            draws = rng.random(len(units))
             for step in range(position.step, per_epoch):
-                chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
+                numbers = order[dev.batcher.range_of_step(step, len(units))]
+                chosen = [task.drawn(units[i], float(draws[i])) for i in numbers]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                share = ranks.own_range(len(chosen))  # may be empty in the last step of an epoch
-                parts = dev.batcher.split(chosen[share.start : share.stop]) if share else []
-                micro_batches = [dev.batcher.micro_batch(part) for part in parts]
-                numbers = tuple(share[: len(parts)])  # at most one for each unit: no other rank has them
-                yield Step(micro_batches, Position(position.epoch, step), after, numbers)
+                yield dev.batcher.step(chosen, Position(position.epoch, step), after, ranks)
             position = Position(position.epoch + 1, 0)
 
     return TrainingJob(
@@ -255,85 +253,6 @@ def _job(
 
 
 def steps_per_epoch(config: FinetuneConfig, data: TaskData) -> int:
-    """Return the number of optimizer steps of one epoch."""
-    size, units = config.training.batch_size, len(_units(data.task, data.train_sequences))
-    # A last batch of one pair has no negatives: it is left out, a different pair in each epoch.
-    drop_last = data.task.unit == "batch" and units % size == 1
-    return -(-(units - drop_last) // size)
-
-
-def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:
-    """Group the sequences into the units that are shuffled and counted: single sequences, or all of an example."""
-    if task.unit == "sequence":
-        return [[sequence] for sequence in sequences]
-    grouped: dict[int, list[Sequence]] = {}
-    for sequence in sequences:
-        grouped.setdefault(sequence.example, []).append(sequence)
-    return list(grouped.values())
-
-
-def _token_multiple(precision: runtime.Resolved, device: torch.device) -> int:
-    """Return the number that the tokens of a micro-batch are padded to a multiple of.
-
-    On a CPU, oneDNN compiles a bf16 matrix product for every new shape, which takes 10 ms on processors with AMX.
-    Without padding, a step of a small BERT spent a fifth of its time on that, and its memory grew (dev/log).
-    """
-    return 64 if precision == "bf16" and device.type == "cpu" else 1
-
-
-@dataclass(frozen=True, eq=False)
-class _MicroBatcher:
-    """Splits the sequences of a step into micro-batches, and pads tokens and head rows to a multiple of `multiple`."""
-
-    config: FinetuneConfig
-    task: Task
-    pad_id: int
-    pooled: PooledToken
-    multiple: int
-
-    def split(self, units: list[list[Sequence]]) -> list[list[Sequence]]:
-        """Group units up to `training.row_tokens` tokens, assuming sequences of maximum length. Units stay whole."""
-        most = max(1, self.config.training.row_tokens // self.config.max_length)
-        groups: list[list[Sequence]] = [[]]
-        for unit in units:
-            if groups[-1] and len(groups[-1]) + len(unit) > most and self.task.unit != "batch":
-                groups.append([])
-            groups[-1] += unit
-        return groups
-
-    def micro_batch(self, sequences: list[Sequence]) -> MicroBatch:
-        states, limit = gather_hidden_states(sequences), self.config.max_length
-        multiple = self.multiple if states is None else 1  # cached hidden states: the encoder does not run
-        padding = -sum(map(len, sequences)) % multiple
-        batch = collate(sequences + filler(padding, self.pad_id, limit), limit)
-        index, _ = head_index(self.task, sequences, self.pooled)
-        targets = {self.task.kind: self.task.targets(batch, sequences, index)}
-        micro = MicroBatch.of(batch, targets | gpt.auxiliary_targets(self.config, batch), multiple)
-        return replace(micro, hidden_states=states)
-
-
-class _DevBatches:
-    """The micro-batches of the dev loss.
-
-    Each is made when it is accessed, because with a frozen encoder it holds hidden states.
-    """
-
-    def __init__(self, batcher: _MicroBatcher, data: TaskData, examples: set[int]):
-        self.batcher = batcher
-        chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
-        units, size = _units(data.task, data.task.training_sequences(chosen)), batcher.config.training.batch_size
-        steps = [units[i : i + size] for i in range(0, len(units), size)]
-        if data.task.unit == "batch" and len(steps) > 1 and len(steps[-1]) == 1:
-            steps[-2:] = [steps[-2] + steps[-1]]  # a batch of one pair has no negatives
-        self.parts = [part for step in steps for part in batcher.split(step)]
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def has_targets(self) -> bool:
-        """Return whether any sequence has a target."""
-        kind = self.batcher.task.kind
-        return any(self.batcher.micro_batch(part).counts[kind] > 0 for part in self.parts)
-
-    def __getitem__(self, index: slice) -> list[MicroBatch]:
-        return [self.batcher.micro_batch(part) for part in self.parts[index]]
+    """Return the number of optimizer steps of one epoch. A last batch of one unit without others goes to the one before."""
+    size, units = config.training.batch_size, len(data.task.units(data.train_sequences))
+    return -(-(units - (data.task.unit == "batch" and units % size == 1)) // size)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from bertie.base.contracts import Batch, Hidden, Loss, MicroBatch
+from bertie.base.contracts import AnyMicroBatch, Batch, ComparedTexts, Hidden, Loss, MicroBatch
 from bertie.model.encoder import Encoder, Replacement
 from bertie.model.encoders.electra import GENERATOR_HEAD, fill_masks
 from bertie.model.heads.distillation import DistillationHead, MaskedModel
@@ -47,9 +48,14 @@ class Model(nn.Module):
             reading.connect(heads.values())
         self.generator = generator
 
-    def forward(self, micro: MicroBatch) -> dict[str, Loss]:
+    def forward(self, micro: AnyMicroBatch) -> dict[str, Loss]:
         """Return the losses of a micro-batch by head."""
         losses: dict[str, Loss] = {}
+        if isinstance(micro, ComparedTexts):
+            for name, targets in micro.targets.items():
+                head: Any = self.heads[name]
+                losses[name] = head.compare(self.compared_vectors(name, micro.parts), targets)
+            return losses
         if self.generator is not None:
             head = cast(MaskedLMHead, self.heads[GENERATOR_HEAD])
             losses[GENERATOR_HEAD], micro = fill_masks(self.generator, head, micro)
@@ -59,6 +65,27 @@ class Model(nn.Module):
             head = self.heads[name]
             losses[name] = head(replace(hidden, last=states) if _auxiliary(head) else hidden, targets)
         return losses
+
+    def compared_vectors(self, name: str, parts: list[MicroBatch]) -> Tensor:
+        """Return the vectors of the texts of all parts, float [S, D], as a head computes them.
+
+        The memory holds the activations of one part: those of the last one remain, and those of the others are computed again
+        in the backward pass, with the same dropout (Gao et al. 2021, GradCache).
+        """
+        head: Any = self.heads[name]
+
+        def vectors(part: MicroBatch, _: Tensor) -> Tensor:
+            states = self.encoder_states(part.batch, part.rows) if part.hidden_states is None else part.hidden_states
+            hidden = self.head_inputs(states, part.batch, part.rows)
+            targets = part.targets[name]
+            return head.vectors(hidden, targets, len(targets.weight))
+
+        if not parts:  # of a rank without work in this step, which others wait for
+            return torch.zeros(0, self.encoder.config.hidden_size, device=self.device, requires_grad=True)
+        *earlier, last = parts
+        anchor = torch.zeros((), requires_grad=True)  # the checkpoint computes gradients only if an input needs some
+        again = [checkpoint(vectors, part, anchor, use_reentrant=True) for part in earlier]
+        return torch.cat([*again, vectors(last, anchor)])
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
         """Run the encoder and return the hidden states that the heads need. A frozen encoder's states can be cached.

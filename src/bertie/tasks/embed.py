@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from bertie.base.config import AboveZero, NoFlag, ranges
 from bertie.base.console import percent
-from bertie.base.contracts import Batch, PairTargets, Sequence
+from bertie.base.contracts import PairTargets, Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
 from bertie.examples.reader import Reader
@@ -20,13 +20,14 @@ from bertie.examples.texts import CLASSES, SCORES, Example, LabeledTexts
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads.heads import PoolingHead
+from bertie.model.heads.pooling_head import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks import text_options
 from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
+from bertie.tasks.known_positives import masked_candidates, numbers_of, partner_ranks, with_relation
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import SimilarityPrediction, rounded
@@ -63,6 +64,9 @@ class Embed(TaskDefaults):
     no_label: text_options.UnknownLabels = ()
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
+    positives: Literal["pairs", "one", "all"] = "pairs"
+    """What an epoch has of a query with several positives: pairs, each pair once; one, the query once, with one of them; all, the
+    query once, with all of them. Only for pairs without scores."""
     scale: AboveZero = 20.0
     """Factor on the cosines before the softmax, 1 / temperature; only for pairs without scores."""
     scored: NoFlag[bool] = False
@@ -113,19 +117,41 @@ class Embed(TaskDefaults):
             raise UserError(f"{examples[0].source}: no score, but the training pairs have scores")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode two sequences per pair. The target is the cosine to learn, or None without a score."""
+        """Encode the texts of each example: part 0 is the query, 1 its positive, the others are its negatives.
+
+        The target is the cosine to learn; without scores, a `Known`.
+        """
         _require_pairs(examples)
-        texts = zip(*((example.text, example.text_pair or "") for example in examples), strict=True)
-        sides = [truncation.tokenize(tokenizer, list(side)) for side in texts]
+        flat = [text for example in examples for text in example.texts]
+        pieces = iter(truncation.tokenize(tokenizer, flat))
         width = self.highest - self.lowest
         sequences = []
-        for number, (example, *pair) in enumerate(zip(examples, *sides, strict=True)):
+        for number, example in enumerate(examples):
             score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
-            for part, pieces in enumerate(pair):
-                [sequence] = truncation.to_sequences(tokenizer, [pieces], max_length)
+            for part, _ in enumerate(example.texts):
+                [sequence] = truncation.to_sequences(tokenizer, [next(pieces)], max_length)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
-        return sequences
+        return sequences if self.scored else with_relation(sequences)
+
+    def units(self, sequences: list[Sequence]) -> list[list[Sequence]]:
+        """Return the sequences of each pair; or of each query with all its positives and negatives, each text once."""
+        if self.positives == "pairs" or self.scored:
+            return TaskDefaults.units(self, sequences)
+        grouped: dict[int, dict[tuple[int, int], Sequence]] = {}
+        query = -1
+        for sequence in sequences:
+            if sequence.part == 0:
+                query = sequence.target.number
+            grouped.setdefault(query, {}).setdefault((min(sequence.part, 2), sequence.target.number), sequence)
+        return [list(unit.values()) for unit in grouped.values()]
+
+    def drawn(self, unit: list[Sequence], number: float) -> list[Sequence]:
+        if self.positives != "one":
+            return unit
+        positives = [sequence for sequence in unit if sequence.part == 1]
+        chosen = positives[int(number * len(positives))]
+        return [sequence for sequence in unit if sequence.part != 1 or sequence is chosen]
 
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
         return pooled_position(self, sequence, pooled) if self.pooling == "cls" else np.arange(len(sequence))
@@ -137,14 +163,21 @@ class Embed(TaskDefaults):
             raise UsageError(f'{problem}: set task.pooling to "lasttoken" or "mean"')
         return PoolingHead(self.pooling, self.scale)
 
-    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
+    def targets(self, batch: Any, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
         positions = [1 if self.pooling == "cls" else len(sequence) for sequence in sequences]
         text = np.repeat(np.arange(len(sequences)), positions)
-        first, second = (np.array([i for i, s in enumerate(sequences) if s.part == part]) for part in (0, 1))
-        score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
-        first_N, second_N = (_numbers([sequences[i].input_ids.tobytes() for i in side]) for side in (first, second))
-        masked = np.zeros((0, 0), bool) if self.scored else _masked(first_N, second_N, range(len(first)))
-        return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored, masked)
+        second = np.array([i for i, sequence in enumerate(sequences) if sequence.part], np.int64)
+        own = np.array([i for i, text in enumerate(second) if sequences[text].part == 1], np.int64)
+        queries = np.array([i for i, sequence in enumerate(sequences) if not sequence.part], np.int64)
+        first = queries[np.searchsorted(queries, second[own]) - 1]
+        weight = np.ones(len(own), np.float32)
+        score, masked = np.zeros(len(own), np.float32), np.zeros((0, 0), bool)
+        if self.scored:
+            score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
+        else:
+            weight /= np.bincount(first)[first]  # the positives of a query share its weight
+            masked = masked_candidates([sequences[i].target for i in first], [sequences[i].target for i in second], own)
+        return PairTargets(index, text, weight, first, second, own, score, self.scored, masked, len(sequences))
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
@@ -282,56 +315,5 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
 def _ranks(predictions: list[SimilarityPrediction], examples: list[Example]) -> tuple[np.ndarray, np.ndarray]:
     """Return `partner_ranks` of pairs of texts."""
     first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
-    texts, partners = _numbers([e.text for e in examples]), _numbers([e.text_pair for e in examples])
+    texts, partners = numbers_of([e.text for e in examples]), numbers_of([e.text_pair for e in examples])
     return partner_ranks(first, second, texts, partners)
-
-
-def _numbers(texts: list[Any]) -> np.ndarray:
-    """Return for each text the index of the first one that equals it, int64 [N]."""
-    numbers = dict[Any, int]()
-    return np.array([numbers.setdefault(text, index) for index, text in enumerate(texts)], np.int64)
-
-
-def _masked(first_N: np.ndarray, second_N: np.ndarray, rows: range) -> np.ndarray:
-    """Return which second texts are no candidates for the first texts of some rows, bool [rows, N].
-
-    A text that is there several times is one candidate. The other partners of an equal first text are none, since they are as
-    right as the own one.
-
-    Args:
-        first_N: `_numbers` of the first texts.
-        second_N: `_numbers` of the second texts.
-        rows: Numbers of pairs.
-    """
-    masked = np.tile(second_N != np.arange(len(second_N)), (len(rows), 1))
-    for line, number in zip(masked, rows, strict=True):
-        partners = second_N[first_N == first_N[number]]
-        line |= np.isin(second_N, partners) if len(partners) > 1 else second_N == second_N[number]
-        line[number] = False
-    return masked
-
-
-def partner_ranks(
-    first_ND: np.ndarray, second_ND: np.ndarray, first_N: np.ndarray, second_N: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rank second texts by their cosine with each first text; the own one ranks last among those that tie with it.
-
-    Args:
-        first_ND: Vectors of the first texts.
-        second_ND: Vectors of the second texts.
-        first_N: For each first text the index of the first one that equals it.
-        second_N: The same for the second texts. Those that `_masked` names are left out.
-
-    Returns:
-        For each row i, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row that ranks first.
-    """
-    ranks, nearest = [], []
-    for start in range(0, len(first_ND), 1024):
-        cosines = first_ND[start : start + 1024] @ second_ND.T
-        number = np.arange(start, start + len(cosines))
-        cosines[_masked(first_N, second_N, range(start, start + len(cosines)))] = -np.inf
-        own_cosine = cosines[np.arange(len(cosines)), number][:, None]
-        ranks.append((cosines >= own_cosine).sum(1))
-        cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)
-        nearest.append(cosines.argmax(1))
-    return np.concatenate(ranks), np.concatenate(nearest)

@@ -35,7 +35,7 @@ import numpy as np
 from torch import nn
 
 from bertie.base import console
-from bertie.base.contracts import Batch, Sequence
+from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError, join_names
 from bertie.examples import labels
 from bertie.examples.reader import Reader
@@ -111,6 +111,19 @@ class TaskDefaults(Protocol):
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         """Return the sequences to train on. Also selects the sequences of the dev loss."""
         return sequences
+
+    def units(self: Any, sequences: list[Sequence]) -> list[list[Sequence]]:
+        """Group the sequences to train on into what is shuffled and counted: single sequences, or all of an example."""
+        if self.unit == "sequence":
+            return [[sequence] for sequence in sequences]
+        grouped: dict[int, list[Sequence]] = {}
+        for sequence in sequences:
+            grouped.setdefault(sequence.example, []).append(sequence)
+        return list(grouped.values())
+
+    def drawn(self, unit: list[Sequence], number: float) -> list[Sequence]:  # noqa: ARG002
+        """Return the sequences of a unit that an epoch trains on. number: random in [0, 1), another one in each epoch."""
+        return unit
 
     def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
         """Set the output biases of a new head in place, from the sequences to train on."""
@@ -222,8 +235,8 @@ class EncodesExamples(Protocol):
         """The unit that training shuffles and counts as one item of a batch.
 
         "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
-        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
-        its examples with each other.
+        "batch": all sequences of an example, and the loss compares the texts of the whole batch with each other. Its head
+        computes `vectors` of the texts of each micro-batch, and the loss of all of them in `compare`; see `PoolingHead`.
         """
         ...
 
@@ -269,11 +282,11 @@ class EncodesExamples(Protocol):
         """
         ...
 
-    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Any:
+    def targets(self, batch: Any, sequences: list[Sequence], index: np.ndarray) -> Any:
         """Return the gold labels of a micro-batch for the head's `forward`: `Targets` or `PairTargets`.
 
         Args:
-            batch: The collated sequences.
+            batch: The collated sequences. None for the unit "batch", where `sequences` are those of all micro-batches.
             sequences: The sequences of the batch, without filler sequences.
             index: int64 [P], the rows of the batch that `head_positions` named, sequence after sequence.
         """

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bertie.base import console, runtime
-from bertie.base.contracts import Loss, MicroBatch
+from bertie.base.contracts import AnyMicroBatch, Loss
 from bertie.base.errors import LostRankError, SaidElsewhereError, UsageError, first_line
 from bertie.base.threads import torchrun_ranks
 from bertie.model.model import Model
@@ -78,6 +78,13 @@ class Ranks:
         with translated_errors():
             dist.all_gather(list(gathered.chunk(self.count)), padded)
         return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
+
+    def gathered(self, vectors: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """Return the vectors of all ranks, [Σ sizes, D], from those of this one. The gradient goes back to the rank of each.
+
+        sizes: number of vectors of each rank. Empty: this rank's are all.
+        """
+        return _Gathered.apply(vectors, self, sizes) if sizes else vectors
 
     def sum_gradients(self, model: nn.Module) -> None:
         """Replace the gradients of a model by their sums over all ranks, some of which may have none."""
@@ -159,6 +166,25 @@ class Ranks:
                 dist.broadcast(parameter.detach(), 0)
 
 
+class _Gathered(torch.autograd.Function):
+    """Vectors of all ranks. A gradient of a vector is the sum of those that the ranks compute."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, ranks: Ranks, sizes: tuple[int, ...]) -> Tensor:
+        start = sum(sizes[: ranks.rank])
+        ctx.ranks, ctx.own = ranks, slice(start, start + len(vectors))
+        every = vectors.new_zeros(sum(sizes), vectors.shape[1])
+        every[ctx.own] = vectors
+        ranks.sum_inplace(every)
+        return every
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        every = gradients[0].clone()
+        ctx.ranks.sum_inplace(every)
+        return every[ctx.own], None, None
+
+
 SINGLE_PROCESS = Ranks()
 
 
@@ -197,7 +223,7 @@ class LossFunction:
         self._sums_later = None if parallel else ranks
         self.scale = float(ranks.count) if parallel else 1.0
 
-    def __call__(self, micro: MicroBatch) -> dict[str, Loss]:
+    def __call__(self, micro: AnyMicroBatch) -> dict[str, Loss]:
         return self._model(micro)
 
     @contextmanager

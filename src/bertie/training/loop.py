@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bertie.base import runtime
-from bertie.base.contracts import Loss, MicroBatch
+from bertie.base.contracts import AnyMicroBatch, Loss
 from bertie.batches.loader import Step
 from bertie.model.model import Model
 from bertie.training.captured import CapturedSteps, CudaGraphs
@@ -29,7 +29,7 @@ class MicroBatches(Protocol):
     """A list of micro-batches, or an object that builds them when a slice is requested."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: slice, /) -> list[MicroBatch]: ...
+    def __getitem__(self, index: slice, /) -> Sequence[AnyMicroBatch]: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertie.base import runtime
 from bertie.base.console import percent
-from bertie.base.contracts import Loss
+from bertie.base.contracts import Loss, MicroBatch
 from bertie.batches.loader import Step
 from bertie.checkpoints.training_state import Counters
 from bertie.model.flops import model_flops
@@ -50,7 +50,7 @@ def train_record(job: TrainingJob, result: StepResult, progress: dict[str, Any],
     measures = {"lr": result.learning_rate, "grad_norm": float(result.grad_norm)}
     values = loss_metrics(result.losses, job.settings.loss_weights)
     seconds = max(seconds, 1e-9)
-    flops = sum(model_flops(job.model, micro) for micro in result.work.micro_batches)
+    flops = sum(model_flops(job.model, part) for micro in result.work.micro_batches for part in micro.parts)
     peak_rate = runtime.matrix_rate(job.settings.precision, job.model.device)
     speed = {"tokens_per_second": result.tokens / seconds, "utilization": flops / seconds / peak_rate}
     skipped = {"skipped": True} if result.skipped else {}
@@ -80,7 +80,14 @@ def batch_arrays(work: Step) -> dict[str, Any]:
     """Flatten the micro-batches of a step into named arrays: "0.input_ids", "0.cu_seqlens", "0.mlm.label", …"""
     arrays: dict[str, Any] = {}
     for index, micro in enumerate(work.micro_batches):
-        number = work.number(index)
+        arrays |= _arrays(f"{work.number(index)}", micro.parts)
+    return arrays
+
+
+def _arrays(prefix: str, parts: list[MicroBatch]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    for index, micro in enumerate(parts):
+        number = prefix if len(parts) == 1 else f"{prefix}.{index}"
         arrays |= {f"{number}.{name}": array for name, array in micro.batch.arrays.items()}
         arrays |= {f"{number}.cu_seqlens": micro.batch.ragged.cu_seqlens, f"{number}.rows": micro.rows}
         for head, targets in micro.targets.items():

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bertie.base import runtime, seeding
-from bertie.base.contracts import Loss, MicroBatch
+from bertie.base.contracts import AnyMicroBatch, Loss
 from bertie.batches.loader import Step
 from bertie.model.model import Model
 from bertie.training.distributed import LossFunction, Ranks
@@ -69,7 +69,7 @@ class StepFunction:
         """Seed torch for a micro-batch of a step."""
         runtime.reseed_torch(self.seed, seeding.DROPOUT, step, work.number(number))
 
-    def add_gradients(self, micro: MicroBatch, factors: Sequence[float] | Sequence[Tensor]) -> Float[Tensor, "H 3"]:
+    def add_gradients(self, micro: AnyMicroBatch, factors: Sequence[float] | Sequence[Tensor]) -> Float[Tensor, "H 3"]:
         """Add the gradients of a micro-batch to the gradients of the weights. Return the total, count and hits of each head."""
         device = self.model.device
         with runtime.autocast(self.precision, device):

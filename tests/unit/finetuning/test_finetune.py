@@ -295,14 +295,14 @@ def test_questions_whose_answer_is_not_in_the_context_are_reported(
         bertie.finetune(replace(config, strict=True), path, start, dev=rows, threads=1)
 
 
-def test_batches_of_one_pair_are_refused_or_dropped(start: Path) -> None:
+def test_a_pair_alone_joins_the_batch_before(start: Path) -> None:
     """A pair without a score needs other pairs of its batch as negatives."""
     pairs = [
         {"text": "in " * i + "ka", "text_pair": "ka " * i + "du"} for i in range(5)
     ]  # equal texts are no negatives
     config = replace(CONFIG, task=Embed(), training=replace(TRAINING, batch_size=2, epochs=1))
     found = bertie.finetune(config, pairs, start, dev=pairs, threads=1)
-    assert len(found.losses) == 2  # the fifth pair would be a batch of one
+    assert len(found.losses) == 2  # of two and three pairs
     assert min(found.losses) > 0
     for bad, some in ((replace(config, training=replace(TRAINING, batch_size=1)), pairs), (config, pairs[:1])):
         with pytest.raises(UsageError, match="pairs without scores need negatives from their batch"):

@@ -14,8 +14,9 @@ from bertie.batches.collate import collate
 from bertie.examples.texts import Example
 from bertie.model.config import TransformerConfig
 from bertie.model.encoders.gru import GruConfig
-from bertie.model.heads.heads import PoolingHead
+from bertie.model.heads.pooling_head import PoolingHead
 from bertie.tasks.embed import Embed
+from bertie.tasks.known_positives import with_relation
 from bertie.tasks.predictions import SimilarityPrediction
 
 
@@ -79,7 +80,7 @@ def test_equal_texts_are_one_candidate() -> None:
         for number, pair in enumerate(pairs)
         for part, text in enumerate(pair)
     ]
-    sequences = [Sequence(one, one, one > 0, example=number, part=part) for one, number, part in ids]
+    sequences = with_relation([Sequence(one, one, one > 0, example=number, part=part) for one, number, part in ids])
     masked = Embed().targets(collate(sequences, 8), sequences, np.arange(10)).masked
     contrasted = [{pairs[j][1] for j in range(5) if not masked[i, j]} for i in range(5)]
     assert contrasted == [{"p", "q", "r"}, {"p", "q", "r"}, {"p", "q"}, {"p", "r"}, {"p", "q", "r"}]

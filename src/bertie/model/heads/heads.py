@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bertie.base.contracts import Hidden, Loss, PairTargets, Targets
+from bertie.base.contracts import Hidden, Loss, Targets
 from bertie.model.activation import activation
 from bertie.model.config import HeadActivation, HeadLayer, HeadLayers, TransformerConfig
 from bertie.model.dropout import drop
-from bertie.model.losses.losses import binary_cross_entropy, cross_entropy, grouped_cross_entropy, squared_error
-from bertie.model.pooling import Pooling, pool
+from bertie.model.losses.losses import binary_cross_entropy, cross_entropy, grouped_cross_entropy
 
 LossOf = Callable[[Tensor, Targets], Loss]
 PAIR_SIZE = 64  # size of the vectors whose dot product scores a pair of start and end
@@ -171,34 +170,3 @@ class ConditionalSpanHead(nn.Module):
         gold_PE = torch.zeros_like(start_PE).scatter_add(0, group_PE, start_PE * targets.weight[:, :1])
         pair_score_P = (gold_PE.gather(0, group_PE) * end_PE).sum(1)
         return grouped_cross_entropy(bounds_P2 + F.pad(pair_score_P[:, None], (1, 0)), targets)
-
-
-class PoolingHead(nn.Module):
-    """Head for text vectors: pools the hidden states of a text's tokens. It has no weights.
-
-    Training uses the cosines of text pairs. If the pairs have gold scores, the loss is the squared error of the cosine.
-    Otherwise the loss is the cross-entropy of each first text's own second text against the other second texts of the batch
-    (InfoNCE: van den Oord et al. 2018; for sentences, Henderson et al. 2017), with the cosines multiplied by `scale`.
-    """
-
-    def __init__(self, pooling: Pooling, scale: float):
-        super().__init__()
-        self.pooling: Pooling = pooling
-        self.scale = scale
-
-    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P D"]:
-        """Return the hidden states unchanged. The task pools them when it decodes."""
-        return x_PD
-
-    def forward(self, hidden: Hidden, targets: PairTargets) -> Loss:
-        texts = len(targets.first) + len(targets.second)
-        with torch.autocast(hidden.last.device.type, enabled=False):
-            x_PD = hidden.last.float()[targets.index]
-            vectors_SD = F.normalize(pool(self.pooling, x_PD, targets.label, texts))
-            first_BD, second_BD = vectors_SD[targets.first], vectors_SD[targets.second]
-            if targets.scored:
-                cosine_B1 = (first_BD * second_BD).sum(1, keepdim=True)
-                return squared_error(cosine_B1, Targets(targets.index, targets.score, targets.weight))
-            own_B = torch.arange(len(first_BD), device=first_BD.device)
-            logits_BB = (self.scale * first_BD @ second_BD.T).masked_fill(targets.masked, -torch.inf)
-            return cross_entropy(logits_BB, Targets(targets.index, own_B, targets.weight))

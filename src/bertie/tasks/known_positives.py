@@ -1,0 +1,104 @@
+"""Which texts are known to be right for a query: in training none of them is a negative, and in evaluation none is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertie.base.contracts import Sequence
+
+
+class Known(NamedTuple):
+    """What the training data knows of a text. Equal inputs are one text."""
+
+    number: int
+    """Number of the text."""
+    positives: np.ndarray
+    """int64: the numbers of all positives of a query in the data, and its own one; empty for other texts."""
+
+
+def with_relation(sequences: list[Sequence]) -> list[Sequence]:
+    """Return the sequences with a `Known` as target."""
+    numbers = dict[bytes, int]()
+    number = [numbers.setdefault(sequence.input_ids.tobytes(), len(numbers)) for sequence in sequences]
+    known = dict[int, set[int]]()
+    query = -1
+    for sequence, text in zip(sequences, number, strict=True):
+        if sequence.part == 0:
+            known.setdefault(query := text, {text})
+        elif sequence.part == 1:
+            known[query].add(text)
+    arrays = {query: np.array(sorted(texts), np.int64) for query, texts in known.items()}
+    empty = np.zeros(0, np.int64)
+    return [
+        replace(sequence, target=Known(text, empty if sequence.part else arrays[text]))
+        for sequence, text in zip(sequences, number, strict=True)
+    ]
+
+
+def masked_candidates(queries_B: list[Known], candidates_C: list[Known], own_B: np.ndarray) -> np.ndarray:
+    """Return which candidates a query is not contrasted with, bool [B, C]: all its positives in the data but the own one, itself,
+    and texts that are there already."""
+    number_C = np.array([candidate.number for candidate in candidates_C], np.int64)
+    again = np.ones(len(number_C), bool)
+    again[np.unique(number_C, return_index=True)[1]] = False
+    masked = (
+        np.stack([again | np.isin(number_C, query.positives) for query in queries_B])
+        if len(queries_B)
+        else again[None][:0]
+    )
+    masked[np.arange(len(own_B)), own_B] = False
+    return masked
+
+
+def numbers_of(texts: list[Any]) -> np.ndarray:
+    """Return for each text the index of the first one that equals it, int64 [N]."""
+    numbers = dict[Any, int]()
+    return np.array([numbers.setdefault(text, index) for index, text in enumerate(texts)], np.int64)
+
+
+def _masked(first_N: np.ndarray, second_N: np.ndarray, rows: range) -> np.ndarray:
+    """Return which second texts are no candidates for the first texts of some rows, bool [rows, N].
+
+    A text that is there several times is one candidate. The other partners of an equal first text are none, since they are as
+    right as the own one.
+
+    Args:
+        first_N: `numbers_of` of the first texts.
+        second_N: `numbers_of` of the second texts.
+        rows: Numbers of pairs.
+    """
+    masked = np.tile(second_N != np.arange(len(second_N)), (len(rows), 1))
+    for line, number in zip(masked, rows, strict=True):
+        partners = second_N[first_N == first_N[number]]
+        line |= np.isin(second_N, partners) if len(partners) > 1 else second_N == second_N[number]
+        line[number] = False
+    return masked
+
+
+def partner_ranks(
+    first_ND: np.ndarray, second_ND: np.ndarray, first_N: np.ndarray, second_N: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rank second texts by their cosine with each first text; the own one ranks last among those that tie with it.
+
+    Args:
+        first_ND: Vectors of the first texts.
+        second_ND: Vectors of the second texts.
+        first_N: For each first text the index of the first one that equals it.
+        second_N: The same for the second texts. Those that `_masked` names are left out.
+
+    Returns:
+        For each row i, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row that ranks first.
+    """
+    ranks, nearest = [], []
+    for start in range(0, len(first_ND), 1024):
+        cosines = first_ND[start : start + 1024] @ second_ND.T
+        number = np.arange(start, start + len(cosines))
+        cosines[_masked(first_N, second_N, range(start, start + len(cosines)))] = -np.inf
+        own_cosine = cosines[np.arange(len(cosines)), number][:, None]
+        ranks.append((cosines >= own_cosine).sum(1))
+        cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)
+        nearest.append(cosines.argmax(1))
+    return np.concatenate(ranks), np.concatenate(nearest)
