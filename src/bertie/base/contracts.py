@@ -199,9 +199,9 @@ class ReplacementTargets:
 
 @dataclass(frozen=True, eq=False)
 class PairTargets:
-    """Pairs of texts for a contrastive loss, or for a loss on the cosine of each pair.
+    """Queries with the texts that are right or wrong for them, for a loss on the vectors of texts.
 
-    B  pairs of this rank    C  candidates, of all ranks    S  texts, of all ranks
+    B  pairs of a query and a positive, of all ranks    b  pairs of this rank    C  candidates    S  texts, of all ranks
     """
 
     index: Array
@@ -209,24 +209,35 @@ class PairTargets:
     label: Array
     """int64 [P]: the text to which each of these tokens belongs, from 0 and ascending."""
     weight: Array
-    """float32 [B]: weight of each pair in the loss."""
+    """float32 [b]: weight of each pair in the loss."""
+    rows: Array
+    """int64 [b]: numbers of the pairs of this rank."""
     first: Array
-    """int64 [B]: number of each pair's first text."""
+    """int64 [B]: number of each pair's query among the texts."""
     second: Array
-    """int64 [C]: number of each candidate's text."""
+    """int64 [C]: number of each candidate among the texts."""
     own: Array
-    """int64 [B]: number of each pair's second text among the candidates."""
+    """int64 [B]: number of each pair's positive among the candidates."""
+    group: Array
+    """int64 [C]: the pair that each candidate was given with: as its positive, or as a negative of its query."""
     score: Array
-    """float32 [B]: gold cosine of each pair. Used only if `scored`."""
-    scored: bool
-    """True: regress the cosine on `score`. False: contrast each pair with the other candidates."""
+    """float32 [C]: score of each candidate for its own query, if the data has scores."""
     masked: Array
-    """bool [B, C]: which candidates (columns) a pair (row) is not contrasted with: texts that are there already, and other
-    positives of its first text. Used only without `scored`."""
+    """bool [b, C]: which candidates (columns) a pair (row) is not contrasted with: texts that are there already, and other
+    positives of its query. Empty for losses on scores."""
+    masked_back: Array
+    """bool [b, B]: which queries a pair's positive is not contrasted with. Empty: it is contrasted with none."""
     texts: int
     """Number of texts of this rank."""
     sizes: tuple[int, ...] = ()
     """Number of texts of each rank. Empty: there is one rank."""
+
+    def of_texts(self, start: int, count: int, sizes: tuple[int, ...]) -> PairTargets:
+        """Return the targets of a rank that has `count` of the texts from `start` on. sizes: number of texts of each rank."""
+        here = (self.first >= start) & (self.first < start + count)
+        parts = {name: getattr(self, name) for name in ("weight", "masked", "masked_back")}
+        kept = {name: array[here] if len(array) else array for name, array in parts.items()}
+        return replace(self, rows=self.rows[here], **kept, texts=count, sizes=sizes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,7 +104,10 @@ class SentenceEmbedding:
 def embedding_of(model: Model) -> SentenceEmbedding | None:
     """Return how the head of a model computes text vectors; None if it has no such head."""
     heads = (head for head in model.heads.values() if isinstance(head, PoolingHead))
-    return next((SentenceEmbedding((head.pooling,), stated=True) for head in heads), None)
+    for head in heads:
+        prompts = dict(zip(DEFAULT_PROMPTS, head.prompts, strict=True)) if any(head.prompts) else {}
+        return SentenceEmbedding((head.pooling,), prompts=prompts, stated=True)
+    return None
 
 
 def write(folder: Path, config: EncoderConfig, how: SentenceEmbedding, max_length: int) -> None:

@@ -106,10 +106,13 @@ def dropped_by_training(folder: Path, pooling: Pooling) -> str:
     how = read(folder)
     if how is None:
         return ""
+    others = [
+        name for name, prompt in how.prompts.items() if prompt and name not in (*DEFAULT_PROMPTS, "passage", "corpus")
+    ]
     lost = {
         f"the pooling {' and '.join(how.pooling)}": how.pooling != (pooling,),
         f"the modules {', '.join(type(module).__name__ for module in how.modules)}": bool(how.modules),
-        f"the prompts {', '.join(how.prompts)}": any(how.prompts.values()),
+        f"the prompts {', '.join(others)}": bool(others),
         "lowercasing": how.lowercase,
         f"the similarity {how.similarity}": how.similarity != "cosine",
         f"the width {how.dimensions}": how.dimensions is not None,

@@ -47,6 +47,12 @@ _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
     ("premise", "hypothesis", ()),
     ("text_a", "text_b", ()),
     ("text", "text_pair", ()),
+    ("anchor", "positive", ()),
+    ("query", "positive", ()),
+    ("query", "pos", ()),
+    ("query", "document", ()),
+    ("query", "passage", ()),
+    ("question", "answer", ()),
     ("sentence", None, ()),  # SST-2, CoLA
     ("text", None, ()),
 )
@@ -62,6 +68,7 @@ class Example:
         label: The gold label; None if it is unknown.
         source: The file and line ("dev.tsv:12"), for messages.
         numbers: The gold numbers of a text that has several. Its label is None.
+        negatives: Texts that are wrong for the first one. Then `numbers` are scores of the second text and of these.
     """
 
     text: str
@@ -69,6 +76,7 @@ class Example:
     label: str | None
     source: str
     numbers: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -91,6 +99,8 @@ class TextColumns(NamedTuple):
     """All columns of the row."""
     numbers: tuple[str, ...] = ()
     """Columns of a number each, instead of a label."""
+    negatives: tuple[str, ...] = ()
+    """Columns of texts that are wrong for the first one."""
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -100,7 +110,8 @@ class TextColumns(NamedTuple):
     @property
     def uses(self) -> dict[str, str | None]:
         label = ", ".join(self.numbers) or self.label
-        return {"text": self.text, "second text": self.text_pair, "label": label}
+        negatives = ", ".join(self.negatives) or None
+        return {"text": self.text, "second text": self.text_pair, "negatives": negatives, "label": label}
 
     def __str__(self) -> str:
         return " and ".join(repr(name) for name in self[:2] if name)

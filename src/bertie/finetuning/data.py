@@ -14,6 +14,7 @@ import numpy as np
 from bertie.base import console, seeding
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError, first_few, shorten
+from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.find import weights_fingerprint
 from bertie.checkpoints.read import Checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
@@ -144,7 +145,8 @@ def _examples(
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(split.train))[: config.max_train_examples]
         console.info(f"training on a random subset of {len(chosen):,} of {len(split.train):,} examples")
         split = replace(split, train=[split.train[i] for i in sorted(chosen)])
-    task = with_pooling(task, checkpoint.config).fit(split.train)
+    files = sentence_transformers_reader.read(checkpoint.contents, checkpoint.config.hidden_size)
+    task = with_pooling(task, checkpoint.config).of_model(files, checkpoint.folder).fit(split.train)
     for name, source in (("dev", dev), ("test", test)):
         if source is not None:
             split = replace(split, **{name: labeled_examples(task.reader, source, config.strict)})

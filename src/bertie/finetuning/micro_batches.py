@@ -74,10 +74,7 @@ class MicroBatcher:
         texts = [[sequence for i in share for sequence in units[i]] for share in shares]
         sizes, own = tuple(map(len, texts)), texts[ranks.rank]
         whole = self.task.targets(None, [sequence for of in texts for sequence in of], np.zeros(0, np.int64))
-        start = sum(sizes[: ranks.rank])
-        here = (whole.first >= start) & (whole.first < start + len(own))
-        rows = {name: getattr(whole, name)[here] for name in ("weight", "first", "own", "score", "masked")}
-        targets = replace(whole, **rows, texts=len(own), sizes=sizes * (ranks.count > 1))
+        targets = whole.of_texts(sum(sizes[: ranks.rank]), len(own), sizes * (ranks.count > 1))
         parts = batches(own, self.config.training.row_tokens)
         return ComparedTexts([self._part(part) for part in parts], {self.task.kind: targets})
 
@@ -113,7 +110,7 @@ class DevBatches:
     def __init__(self, batcher: MicroBatcher, data: TaskData, examples: set[int]):
         self.batcher = batcher
         chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
-        units, size = data.task.units(data.task.training_sequences(chosen)), batcher.config.training.batch_size
+        units, size = data.task.training_units(data.task.training_sequences(chosen)), batcher.config.training.batch_size
         steps = [units[batcher.range_of_step(i, len(units))] for i in range(-(-len(units) // size))]
         self.make: Callable[[Any], AnyMicroBatch] = batcher.micro_batch
         self.parts: list[Any] = [part for step in steps for part in batcher.split(step)]

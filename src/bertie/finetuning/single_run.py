@@ -212,7 +212,7 @@ def _job(
 ) -> TrainingJob:
     config, task = dev.batcher.config, data.task
     settings = config.training
-    units = task.units(data.train_sequences)
+    units = task.training_units(data.train_sequences)
     per_epoch = steps_per_epoch(config, data)
     heads = {task.kind: 1.0, **gpt.auxiliary_weights(config)}
     length = StepCount(settings.steps or settings.epochs * per_epoch)
@@ -254,5 +254,5 @@ def _job(
 
 def steps_per_epoch(config: FinetuneConfig, data: TaskData) -> int:
     """Return the number of optimizer steps of one epoch. A last batch of one unit without others goes to the one before."""
-    size, units = config.training.batch_size, len(data.task.units(data.train_sequences))
+    size, units = config.training.batch_size, len(data.task.training_units(data.train_sequences))
     return -(-(units - (data.task.unit == "batch" and units % size == 1)) // size)

@@ -14,20 +14,23 @@ from bertie.base.console import percent
 from bertie.base.contracts import PairTargets, Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.examples.reader import Reader
 from bertie.examples.rows import describe_bad_number, parse_label_number
-from bertie.examples.texts import CLASSES, SCORES, Example, LabeledTexts
+from bertie.examples.text_tuples import TextTuples
+from bertie.examples.texts import CLASSES, SCORES, Example
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads.pooling_head import PoolingHead
+from bertie.model.heads.pooling_head import Comparison, PoolingHead
+from bertie.model.losses.compared import LossName
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks import text_options
 from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
-from bertie.tasks.known_positives import masked_candidates, numbers_of, partner_ranks, with_relation
+from bertie.tasks.known_positives import compared, numbers_of, partner_ranks, with_relation
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import SimilarityPrediction, rounded
@@ -40,9 +43,9 @@ from bertie.tokenizers.tokenizer import Tokenizer
 class Embed(TaskDefaults):
     """Embed texts as vectors whose cosine similarity measures similarity of meaning.
 
-    With scores, the loss is the squared error between the cosine of a pair and its score, rescaled to 0 to 1. Without
-    scores, all pairs are positive, and the loss is a softmax over the second texts of the batch (in-batch negatives). Equal
-    second texts are one candidate, and other partners of the same first text are none, in training and in evaluation.
+    Trained on pairs that are right, maybe with negatives, the loss is a softmax over all other texts of the batch. No known
+    positive of a query in the data is ever among its negatives. Trained on scored pairs, it is the squared error between the
+    cosine of a pair and its score, rescaled to 0 to 1.
     """
 
     base_learning_rate = 2e-5
@@ -58,17 +61,31 @@ class Embed(TaskDefaults):
     text: str = ""
     """Column of the first text; empty: detected from the header."""
     text_pair: str = ""
-    """Column of the second text; empty: detected from the header."""
+    """Column of the second text, which is right for the first; empty: detected from the header."""
+    negatives: tuple[str, ...] = ()
+    """Columns of texts that are wrong for the first one; empty: detected from the header, such as negative or neg."""
     label: str = ""
     """Column of the score, if there is one; empty: detected from the header."""
     no_label: text_options.UnknownLabels = ()
-    pooling: Pooling = "mean"
-    """Pooling of the token vectors into the vector of the text."""
+    pooling: Pooling | None = None
+    """Pooling of the token vectors into the vector of the text. By default as the files of the model say, otherwise mean."""
+    query_prompt: str | None = None
+    """Text before each first text. By default as the files of the model say, usually none."""
+    document_prompt: str | None = None
+    """Text before each other text. By default as the files of the model say, usually none."""
+    loss: LossName | None = None
+    """Loss. By default infonce for pairs without scores, mse for pairs with scores, margin_mse for tuples with a teacher's."""
     positives: Literal["pairs", "one", "all"] = "pairs"
     """What an epoch has of a query with several positives: pairs, each pair once; one, the query once, with one of them; all, the
-    query once, with all of them. Only for pairs without scores."""
+    query once, with all of them. Only for infonce."""
+    both_directions: bool = False
+    """Also contrast each second text with all first texts. Only for infonce."""
     scale: AboveZero = 20.0
-    """Factor on the cosines before the softmax, 1 / temperature; only for pairs without scores."""
+    """Factor on the cosines, 1 / temperature. Not for mse."""
+    learn_scale: bool = False
+    """Learn the factor, from `scale` on."""
+    widths: tuple[int, ...] = ()
+    """Also train the first numbers of the vectors, as many as these, so that shorter vectors stay good (Matryoshka)."""
     scored: NoFlag[bool] = False
     """Whether pairs have scores; set from the training examples."""
     lowest: NoFlag[float] = 0.0
@@ -80,7 +97,17 @@ class Embed(TaskDefaults):
 
     @property
     def unit(self) -> Unit:
-        return EXAMPLE if self.scored else BATCH
+        return BATCH if self.loss_name in ("infonce", "cosent") else EXAMPLE
+
+    @property
+    def loss_name(self) -> LossName:
+        """The loss, once `fit` knows the data."""
+        return self.loss or ("mse" if self.scored else "infonce")
+
+    @property
+    def prompts(self) -> tuple[str, str]:
+        """The prompts of first and other texts."""
+        return self.query_prompt or "", self.document_prompt or ""
 
     @property
     def metric(self) -> str:
@@ -90,11 +117,31 @@ class Embed(TaskDefaults):
     def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
         columns = (self.text, self.text_pair, self.label, labels, None, True, self.no_label)
-        return Reader(LabeledTexts(*columns, optional=True))
+        return Reader(TextTuples(*columns, optional=True, negatives=self.negatives))
 
     def as_trained(self, trained: Embed) -> Embed:
-        """Return the task for pairs with scores or without, and with their range, as the trained one."""
-        return replace(self, scored=trained.scored, lowest=trained.lowest, highest=trained.highest)
+        """Return the task for pairs with scores or without, with their range, and the prompts, as the trained one."""
+        of_data = {"scored": trained.scored, "lowest": trained.lowest, "highest": trained.highest, "loss": trained.loss}
+        prompts = {"query_prompt": trained.query_prompt, "document_prompt": trained.document_prompt}
+        return replace(self, pooling=trained.pooling, **of_data, **prompts)
+
+    def of_model(self, files: SentenceEmbedding | None, where: Any) -> Embed:
+        """Return the task with the pooling and the prompts that the files of a model name, where it leaves them to these.
+
+        Raises UsageError if it leaves out a prompt of the model.
+        """
+        own = {} if files is None else files.prompts
+        default = own.get(files.default_prompt or "", "") if files else ""
+        documents = [own[name] for name in ("document", "passage", "corpus") if name in own]
+        wanted = {"query_prompt": own.get("query", default), "document_prompt": documents[0] if documents else default}
+        for name, prompt in wanted.items():
+            if prompt and getattr(self, name) == "":
+                raise UsageError(f"task.{name} is empty, and {where} has the prompt {prompt!r}: omit task.{name}")
+        prompts = {
+            name: prompt if getattr(self, name) is None else getattr(self, name) for name, prompt in wanted.items()
+        }
+        single = files.pooling[0] if files and len(files.pooling) == 1 else "mean"
+        return replace(self, pooling=self.pooling or single, **prompts)
 
     def fit(self, examples: list[Example]) -> Embed:
         """Return the task with the range of the scores, if the pairs have any.
@@ -103,9 +150,22 @@ class Embed(TaskDefaults):
             UserError: A second text is missing, only some pairs have scores, all scores are equal, or the labels are
                 several classes.
         """
-        known = _scores(examples)
+        known, taught = _scores(examples), any(example.numbers for example in examples)
+        loss = self.loss or ("margin_mse" if taught else None)
+        if taught and not all(example.numbers for example in examples):
+            bad = next(example for example in examples if not example.numbers)
+            raise UserError(f"{bad.source}: no scores, but other tuples have some")
+        for names, fits, needed in (
+            (("mse", "cosent"), bool(known), "pairs with scores"),
+            (("margin_mse", "kl"), taught, "tuples with a teacher's scores"),
+            (("infonce",), not known, "pairs without scores"),
+        ):
+            if loss in names and not fits:
+                raise UsageError(f"task.loss {loss} learns from {needed}: the training examples are others")
+        if loss == "margin_mse" and not all(example.negatives for example in examples):
+            raise UserError("task.loss margin_mse needs a negative in each training example")
         if not known:
-            return replace(self, scored=False)
+            return replace(self, scored=False, loss=loss)
         if min(known) == max(known):
             problem = f"every pair has the score {known[0]:g} ({examples[0].source} …): nothing to learn"
             raise UserError(problem, "If all are positive pairs, leave the column out")
@@ -117,27 +177,26 @@ class Embed(TaskDefaults):
             raise UserError(f"{examples[0].source}: no score, but the training pairs have scores")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode the texts of each example: part 0 is the query, 1 its positive, the others are its negatives.
-
-        The target is the cosine to learn; without scores, a `Known`.
-        """
+        """Encode the texts of each example: part 0 is the first text, 1 the second, the others are its negatives."""
         _require_pairs(examples)
-        flat = [text for example in examples for text in example.texts]
-        pieces = iter(truncation.tokenize(tokenizer, flat))
-        width = self.highest - self.lowest
+        first, other = self.prompts
+        texts = [(example.text, example.text_pair or "", *example.negatives) for example in examples]
+        flat = [(other if part else first) + text for of in texts for part, text in enumerate(of)]
+        pieces, width = iter(truncation.tokenize(tokenizer, flat)), self.highest - self.lowest
         sequences = []
-        for number, example in enumerate(examples):
+        for number, (example, of) in enumerate(zip(examples, texts, strict=True)):
             score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
-            for part, _ in enumerate(example.texts):
+            scores = [None, *map(float, example.numbers)] if example.numbers else [target] * len(of)
+            for part in range(len(of)):
                 [sequence] = truncation.to_sequences(tokenizer, [next(pieces)], max_length)
-                sequences.append(replace(sequence, example=number, part=part, target=target))
-        return sequences if self.scored else with_relation(sequences)
+                sequences.append(replace(sequence, example=number, part=part, target=scores[part]))
+        return with_relation(sequences)
 
-    def units(self, sequences: list[Sequence]) -> list[list[Sequence]]:
+    def training_units(self, sequences: list[Sequence]) -> list[list[Sequence]]:
         """Return the sequences of each pair; or of each query with all its positives and negatives, each text once."""
-        if self.positives == "pairs" or self.scored:
-            return TaskDefaults.units(self, sequences)
+        if self.positives == "pairs" or self.loss_name != "infonce":
+            return TaskDefaults.training_units(self, sequences)
         grouped: dict[int, dict[tuple[int, int], Sequence]] = {}
         query = -1
         for sequence in sequences:
@@ -147,7 +206,7 @@ class Embed(TaskDefaults):
         return [list(unit.values()) for unit in grouped.values()]
 
     def drawn(self, unit: list[Sequence], number: float) -> list[Sequence]:
-        if self.positives != "one":
+        if self.positives != "one" or self.loss_name != "infonce":
             return unit
         positives = [sequence for sequence in unit if sequence.part == 1]
         chosen = positives[int(number * len(positives))]
@@ -156,28 +215,21 @@ class Embed(TaskDefaults):
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
         return pooled_position(self, sequence, pooled) if self.pooling == "cls" else np.arange(len(sequence))
 
-    def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
-        """Return the head. Raises UsageError if it would pool a first token that does not stand for the text."""
+    def head(self, config: EncoderConfig, width: int) -> PoolingHead:
+        """Return the head. Raises UsageError if it would pool a first token that does not stand for the text, or for widths that
+        the vectors do not have."""
+        if any(not 0 < each < width for each in self.widths):
+            raise UsageError(f"task.widths is {list(self.widths)}: the vectors have {width} numbers: give less")
         if self.pooling == "cls" and config.pooled_token == "last":
             problem = 'task.pooling is "cls", the first token, but in this model the last token represents the text'
             raise UsageError(f'{problem}: set task.pooling to "lasttoken" or "mean"')
-        return PoolingHead(self.pooling, self.scale)
+        how = Comparison(self.loss_name, self.scale, self.learn_scale, self.widths)
+        return PoolingHead(self.pooling or "mean", how, self.prompts)
 
     def targets(self, batch: Any, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
         positions = [1 if self.pooling == "cls" else len(sequence) for sequence in sequences]
         text = np.repeat(np.arange(len(sequences)), positions)
-        second = np.array([i for i, sequence in enumerate(sequences) if sequence.part], np.int64)
-        own = np.array([i for i, text in enumerate(second) if sequences[text].part == 1], np.int64)
-        queries = np.array([i for i, sequence in enumerate(sequences) if not sequence.part], np.int64)
-        first = queries[np.searchsorted(queries, second[own]) - 1]
-        weight = np.ones(len(own), np.float32)
-        score, masked = np.zeros(len(own), np.float32), np.zeros((0, 0), bool)
-        if self.scored:
-            score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
-        else:
-            weight /= np.bincount(first)[first]  # the positives of a query share its weight
-            masked = masked_candidates([sequences[i].target for i in first], [sequences[i].target for i in second], own)
-        return PairTargets(index, text, weight, first, second, own, score, self.scored, masked, len(sequences))
+        return compared(sequences, index, text, self.loss_name == "infonce", self.both_directions)
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
@@ -185,7 +237,9 @@ class Embed(TaskDefaults):
         vectors = [[np.zeros(0, np.float32)] * 2 for _ in examples]
         for rows, sequence in zip(outputs, sequences, strict=True):
             one_text = torch.zeros(len(rows), dtype=torch.long)
-            vector = F.normalize(pool(self.pooling, torch.from_numpy(rows), one_text, 1))[0].numpy()
+            if sequence.part > 1:
+                continue
+            vector = F.normalize(pool(self.pooling or "mean", torch.from_numpy(rows), one_text, 1))[0].numpy()
             vectors[sequence.example][sequence.part] = vector
         return [SimilarityPrediction(rounded(float(first @ second)), (first, second)) for first, second in vectors]
 

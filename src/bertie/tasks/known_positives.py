@@ -7,20 +7,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertie.base.contracts import Sequence
+from bertie.base.contracts import PairTargets, Sequence
 
 
 class Known(NamedTuple):
-    """What the training data knows of a text. Equal inputs are one text."""
+    """What the data knows of a text. Equal inputs are one text."""
 
     number: int
     """Number of the text."""
     positives: np.ndarray
     """int64: the numbers of all positives of a query in the data, and its own one; empty for other texts."""
+    score: float = 0.0
+    """Score of a text for its own query, if there is one."""
 
 
 def with_relation(sequences: list[Sequence]) -> list[Sequence]:
-    """Return the sequences with a `Known` as target."""
+    """Return the sequences with a `Known` as target, in place of their scores."""
     numbers = dict[bytes, int]()
     number = [numbers.setdefault(sequence.input_ids.tobytes(), len(numbers)) for sequence in sequences]
     known = dict[int, set[int]]()
@@ -33,22 +35,51 @@ def with_relation(sequences: list[Sequence]) -> list[Sequence]:
     arrays = {query: np.array(sorted(texts), np.int64) for query, texts in known.items()}
     empty = np.zeros(0, np.int64)
     return [
-        replace(sequence, target=Known(text, empty if sequence.part else arrays[text]))
+        replace(sequence, target=Known(text, empty if sequence.part else arrays[text], sequence.target or 0.0))
         for sequence, text in zip(sequences, number, strict=True)
     ]
 
 
-def masked_candidates(queries_B: list[Known], candidates_C: list[Known], own_B: np.ndarray) -> np.ndarray:
+def compared(
+    sequences: list[Sequence], index: np.ndarray, label: np.ndarray, contrast: bool, back: bool
+) -> PairTargets:
+    """Return the targets of texts: each query (part 0), then its positives (part 1) and negatives.
+
+    Args:
+        sequences: The texts.
+        index: As of `PairTargets`, with `label`.
+        label: The text of each token.
+        contrast: Whether the loss contrasts each query with all candidates.
+        back: Whether it also contrasts each positive with all queries.
+    """
+    part = np.array([min(sequence.part, 2) for sequence in sequences], np.int64)
+    queries, second = np.flatnonzero(part == 0), np.flatnonzero(part)
+    own = np.flatnonzero(part[second] == 1)
+    query_C = queries[np.searchsorted(queries, second) - 1]
+    first = query_C[own]
+    # A negative belongs to the first positive of its query.
+    group = np.where(part[second] == 1, np.cumsum(part[second] == 1) - 1, np.searchsorted(first, query_C))
+    weight = (1 / np.bincount(first, minlength=1)[first]).astype(
+        np.float32
+    )  # the positives of a query share its weight
+    score = np.array([sequences[text].target.score for text in second], np.float32)
+    masked = masked_back = np.zeros((0, 0), bool)
+    if contrast:
+        masked = _masked_candidates([sequences[i].target for i in first], [sequences[i].target for i in second], own)
+        masked_back = masked[:, own].T if back else masked_back
+    rows, texts = np.arange(len(own)), len(sequences)
+    return PairTargets(index, label, weight, rows, first, second, own, group, score, masked, masked_back, texts)
+
+
+def _masked_candidates(queries_B: list[Known], candidates_C: list[Known], own_B: np.ndarray) -> np.ndarray:
     """Return which candidates a query is not contrasted with, bool [B, C]: all its positives in the data but the own one, itself,
     and texts that are there already."""
     number_C = np.array([candidate.number for candidate in candidates_C], np.int64)
     again = np.ones(len(number_C), bool)
     again[np.unique(number_C, return_index=True)[1]] = False
-    masked = (
-        np.stack([again | np.isin(number_C, query.positives) for query in queries_B])
-        if len(queries_B)
-        else again[None][:0]
-    )
+    masked = np.tile(again, (len(queries_B), 1))
+    for line, query in zip(masked, queries_B, strict=True):
+        line |= np.isin(number_C, query.positives)
     masked[np.arange(len(own_B)), own_B] = False
     return masked
 

@@ -112,7 +112,7 @@ class TaskDefaults(Protocol):
         """Return the sequences to train on. Also selects the sequences of the dev loss."""
         return sequences
 
-    def units(self: Any, sequences: list[Sequence]) -> list[list[Sequence]]:
+    def training_units(self: Any, sequences: list[Sequence]) -> list[list[Sequence]]:
         """Group the sequences to train on into what is shuffled and counted: single sequences, or all of an example."""
         if self.unit == "sequence":
             return [[sequence] for sequence in sequences]
@@ -124,6 +124,19 @@ class TaskDefaults(Protocol):
     def drawn(self, unit: list[Sequence], number: float) -> list[Sequence]:  # noqa: ARG002
         """Return the sequences of a unit that an epoch trains on. number: random in [0, 1), another one in each epoch."""
         return unit
+
+    def of_model(self: Any, files: Any, where: Any) -> Any:  # noqa: ARG002
+        """Return the task with what it leaves to the model that it is trained from.
+
+        Args:
+            files: How the model computes text vectors, if its files say so: a `SentenceEmbedding`.
+            where: The model, for messages.
+        """
+        return self
+
+    def together(self, example: Any) -> tuple[str, ...]:
+        """Return the texts of an example that must not be apart, of which held-out examples have none."""
+        return example.texts
 
     def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
         """Set the output biases of a new head in place, from the sequences to train on."""

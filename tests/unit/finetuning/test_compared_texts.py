@@ -39,7 +39,7 @@ def units_of(count: int, task: Embed = TASK, seed: int = 0) -> list[list[Sequenc
         ids = rng.integers(1, 400, rng.integers(3, LENGTH)).astype(np.int32)
         return Sequence(ids, np.zeros_like(ids), ids > 0, example=number, part=part)
 
-    return task.units(with_relation([text(number, part) for number in range(count) for part in range(3)]))
+    return task.training_units(with_relation([text(number, part) for number in range(count) for part in range(3)]))
 
 
 def model_of(size: TransformerConfig, dtype: torch.dtype, dropout: float = 0.0) -> Model:
@@ -145,7 +145,7 @@ def test_positives_of_a_query(small_tokenizer: Any, small_texts: list[str], posi
     a, b, c, p, q, r = (text[:40] for text in small_texts[:6])
     task = Embed(positives=positives)
     sequences = task.encode(examples_of((a, p), (a, q), (b, q), (c, r)), small_tokenizer, 64)
-    units = task.units(sequences)
+    units = task.training_units(sequences)
     if positives == "pairs":
         assert [len(unit) for unit in units] == sizes
     else:
@@ -169,7 +169,7 @@ def test_known_positives_are_no_negatives_outside_of_the_batch(small_tokenizer: 
     with a text that equals it."""
     a, b, p, q = (text[:40] for text in small_texts[:4])
     sequences = TASK.encode(examples_of((a, p), (a, q), (b, q), (b, a)), small_tokenizer, 64)
-    units = TASK.units(sequences)
+    units = TASK.training_units(sequences)
     targets = TASK.targets(None, [*units[0], *units[2], *units[3]], np.zeros(0, np.int64))
     assert targets.masked.tolist() == [[False, True, True], [False, False, True], [False, True, False]]
 

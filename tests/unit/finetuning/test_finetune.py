@@ -60,8 +60,11 @@ def test_training_of_vectors_says_what_it_drops(
     rows = [{"text": "and a", "text_pair": "and b"}, {"text": "in a", "text_pair": "in b"}]
     bertie.finetune(config, rows, copied, tmp_path / "run", dev=rows, threads=1)
     said = " ".join(capsys.readouterr().err.split())
-    lost = "the pooling cls, the modules Normalize, the prompts query, lowercasing, the width 5"
-    assert f"{copied}: {lost} isn't carried over" in said
+    assert f"{copied}: the modules Normalize, lowercasing, the width 5 isn't carried over" in said
+    tuned = bertie.load(tmp_path / "run")
+    assert (tuned.text_embedding.pooling, dict(tuned.text_embedding.prompts)) == (("cls",), {"query": "q ", "document": ""})
+    with pytest.raises(UsageError, match=r"task.query_prompt is empty, and .* has the prompt 'q '"):
+        bertie.finetune(replace(config, task=Embed(query_prompt="")), rows, copied, dev=rows, threads=1)
 
 
 def test_runs_in_memory_and_in_a_folder_are_equal(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_equal_texts_are_one_candidate() -> None:
     assert [int((~row).sum()) for row in masked] == [3, 3, 2, 2, 3]
     vectors_SD = torch.nn.functional.normalize(torch.randn(10, 4, generator=torch.Generator().manual_seed(3)))
     targets = to_tensors(Embed().targets(collate(sequences, 8), sequences, np.arange(10)))
-    loss = PoolingHead("mean", 20.0)(Hidden(vectors_SD), targets)
+    loss = PoolingHead("mean")(Hidden(vectors_SD), targets)
     logits = 20 * vectors_SD[::2] @ vectors_SD[1::2].T
     alone = [logits[i][~torch.from_numpy(masked[i])].logsumexp(0) - logits[i, i] for i in range(5)]
     assert float(loss.total) == pytest.approx(float(sum(alone)))

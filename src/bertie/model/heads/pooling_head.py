@@ -1,12 +1,13 @@
-"""The head for vectors of texts, and its losses.
+"""The head for vectors of texts.
 
-B  pairs    C  candidates    P  tokens that are pooled    S  texts
+P  tokens that are pooled    S  texts    D  width of a vector
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -14,25 +15,34 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie.base.contracts import Hidden, Loss, PairTargets, Targets
-from bertie.model.losses.losses import cross_entropy, squared_error
+from bertie.model.losses.compared import LOSSES, LossName
 from bertie.model.pooling import Pooling, pool
 
 
-class PoolingHead(nn.Module):
-    """Head for text vectors: pools the hidden states of a text's tokens. It has no weights.
+@dataclass(frozen=True)
+class Comparison:
+    """How the loss compares the vectors of texts."""
 
-    Training uses the cosines of text pairs. If the pairs have gold scores, the loss is the squared error of the cosine.
-    Otherwise the loss is the cross-entropy of each first text's own second text against the other candidates (InfoNCE: van den
-    Oord et al. 2018; for sentences, Henderson et al. 2017), with the cosines multiplied by `scale`.
-    """
+    loss: LossName = "infonce"
+    scale: float = 20.0
+    """Factor on the cosines, 1 / temperature; with `learned`, the first one."""
+    learned: bool = False
+    widths: tuple[int, ...] = ()
+    """Also compare the first numbers of the vectors, as many as these (Matryoshka: Kusupati et al. 2022)."""
+
+
+class PoolingHead(nn.Module):
+    """Head for text vectors: pools the hidden states of a text's tokens. It has no weights, unless the scale is learned."""
 
     gather: Callable[[Tensor, tuple[int, ...]], Tensor] = staticmethod(lambda vectors_SD, _: vectors_SD)
     """Returns the vectors of the texts of all ranks, from those of this one and the number of texts of each."""
 
-    def __init__(self, pooling: Pooling, scale: float):
+    def __init__(self, pooling: Pooling, how: Comparison = Comparison(), prompts: tuple[str, str] = ("", "")):
         super().__init__()
         self.pooling: Pooling = pooling
-        self.scale = scale
+        self.how = how
+        self.prompts = prompts
+        self.log_scale = nn.Parameter(torch.tensor(math.log(how.scale))) if how.learned else None
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P D"]:
         """Return the hidden states unchanged. The task pools them when it decodes."""
@@ -45,16 +55,16 @@ class PoolingHead(nn.Module):
             return F.normalize(pool(self.pooling, hidden.last.to(exact)[targets.index], targets.label, texts))
 
     def compare(self, vectors_SD: Float[Tensor, "S D"], targets: PairTargets) -> Loss:
-        """Return the loss from the vectors of all texts of this rank."""
+        """Return the loss from the vectors of all texts of this rank: the mean over the widths."""
         with torch.autocast(vectors_SD.device.type, enabled=False):
             vectors_SD = self.gather(vectors_SD, targets.sizes)
-            first_BD, second_CD = vectors_SD[targets.first], vectors_SD[targets.second]
-            plain = Targets(targets.index, targets.own, targets.weight)
-            if targets.scored:
-                cosine_B1 = (first_BD * second_CD[targets.own]).sum(1, keepdim=True)
-                return squared_error(cosine_B1, replace(plain, label=targets.score))
-            logits_BC = (self.scale * first_BD @ second_CD.T).masked_fill(targets.masked, -torch.inf)
-            return cross_entropy(logits_BC, plain)
+            scale = self.how.scale if self.log_scale is None else self.log_scale.exp()
+            whole, *shorter = [
+                LOSSES[self.how.loss](each, targets, scale)
+                for each in [vectors_SD, *(F.normalize(vectors_SD[:, :width]) for width in self.how.widths)]
+            ]
+            total = sum((loss.total for loss in shorter), whole.total) / (1 + len(shorter))
+            return Loss(total, whole.count, whole.hits)
 
     def forward(self, hidden: Hidden, targets: PairTargets) -> Loss:
         return self.compare(self.vectors(hidden, targets, targets.texts), targets)

@@ -1,0 +1,71 @@
+"""Queries with texts that are right for them, and maybe texts that are wrong: pairs, triples, tuples, and collections of BEIR."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertie.base.errors import UserError
+from bertie.examples.collection import is_collection, read_collection
+from bertie.examples.rows import Row, parse_label, parse_label_number, require_string
+from bertie.examples.texts import Example, LabeledTexts, TextColumns, rows_or_lines
+
+_NEGATIVES = re.compile(r"(hard_)?neg(ative)?s?([ _-]?\d+)?", re.IGNORECASE)
+SCORES = ("scores", "teacher_scores")
+
+
+def tuple_rows(kind: LabeledTexts, path: Path, labeled: bool) -> Iterator[Any]:
+    """Yield the rows of a file, one for each positive where a cell lists several; or the pairs of a query and a positive of a
+    collection: its folder, for the split train, or its file qrels/SPLIT.tsv."""
+    if is_collection(path) or path.parent.name == "qrels":
+        folder = path if path.is_dir() else path.parent.parent
+        split = "train" if path.is_dir() else path.name.partition(".")[0]
+        collection = read_collection(folder, split).judged()
+        for query, documents in collection.positives.items():
+            for document in documents:
+                if document in collection.documents:
+                    texts = {"anchor": collection.queries[query], "positive": collection.documents[document]}
+                    yield Row(texts, f"{path.name}: {query}, {document}", f"{path}: {query}, {document}")
+        return
+    for row in rows_or_lines(kind, path, labeled):
+        lists = [name for name, value in row.values.items() if name.lower() in ("pos", "positive", "positives")
+                 and isinstance(value, list)] if isinstance(row, Row) else []  # fmt: skip
+        if not lists:
+            yield row
+            continue
+        for text in row.values[lists[0]]:
+            yield row._replace(values=row.values | {lists[0]: text})
+
+
+@dataclass(frozen=True)
+class TextTuples(LabeledTexts):
+    """Pairs of texts, with a score, or with negatives of the first text and maybe a teacher's scores of all others.
+
+    Attributes:
+        negatives: Columns of the negatives, texts or lists of texts. Empty: found from the header: negative, negative_1, neg …
+    """
+
+    negatives: tuple[str, ...] = ()
+    rows = tuple_rows
+
+    def columns(self, row: Row, labeled: bool) -> TextColumns:
+        columns = super().columns(row, labeled)
+        used = {*self.negatives, columns.text, columns.text_pair, columns.label}
+        found = self.negatives or tuple(name for name in row.values if _NEGATIVES.fullmatch(name) and name not in used)
+        return columns._replace(negatives=found)
+
+    def to_example(self, row: Row, columns: TextColumns, labeled: bool, seen: dict[Any, Any]) -> Example:
+        taught = next((name for name in (columns.label, *SCORES) if isinstance(row.values.get(name or ""), list)), None)
+        pairs = columns._replace(label=None) if taught else columns
+        example = super().to_example(row, pairs, labeled and not taught, seen)
+        cells = [(name, row.values.get(name)) for name in columns.negatives]
+        texts = [(name, text) for name, cell in cells for text in (cell if isinstance(cell, list) else [cell])]
+        negatives = tuple(require_string(text, name, row.place) for name, text in texts if text not in (None, ""))
+        numbers = tuple(str(parse_label(cell, taught, row.place)) for cell in row.values[taught]) if taught else ()
+        if taught and (len(numbers) != 1 + len(negatives) or None in map(parse_label_number, numbers)):
+            count = f"{len(negatives)} negatives: expected {1 + len(negatives)} numbers, first that of the positive"
+            raise UserError(f"{row.place}: {taught!r} has {len(numbers)} scores, and there are {count}")
+        return replace(example, negatives=negatives, numbers=numbers)
