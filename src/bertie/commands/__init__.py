@@ -28,6 +28,7 @@ GROUPS = {
         "glove": "Train static GloVe vectors on token shards, as a baseline.",
         "data inspect": "Show how bertie reads a file of labeled examples.",
         "finetune": "Fine-tune a BERT on labeled examples.",
+        "mine": "Find hard negatives for training vectors or a reranker.",
         "glue": "Fine-tune a BERT on the tasks of GLUE and score them.",
         "lab": "Compare variants of pre-training on your text and tasks.",
     },
@@ -60,7 +61,9 @@ GROUPS = {
 }
 VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
 _USES = ("Use a model", "Put it into production", "Look inside a model")
-READ_MODELS = {"pretrain", "finetune", "glue", "lab", *(verb for name in _USES for verb in GROUPS[name])} - {"score"}
+READ_MODELS = {"pretrain", "finetune", "mine", "glue", "lab", *(verb for name in _USES for verb in GROUPS[name])} - {
+    "score"
+}
 """Verbs that take a model. They have the flags of `flags.Reading`."""
 
 

@@ -62,7 +62,10 @@ def test_training_of_vectors_says_what_it_drops(
     said = " ".join(capsys.readouterr().err.split())
     assert f"{copied}: the modules Normalize, lowercasing, the width 5 isn't carried over" in said
     tuned = bertie.load(tmp_path / "run")
-    assert (tuned.text_embedding.pooling, dict(tuned.text_embedding.prompts)) == (("cls",), {"query": "q ", "document": ""})
+    assert (tuned.text_embedding.pooling, dict(tuned.text_embedding.prompts)) == (
+        ("cls",),
+        {"query": "q ", "document": ""},
+    )
     with pytest.raises(UsageError, match=r"task.query_prompt is empty, and .* has the prompt 'q '"):
         bertie.finetune(replace(config, task=Embed(query_prompt="")), rows, copied, dev=rows, threads=1)
 

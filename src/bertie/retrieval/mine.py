@@ -1,0 +1,163 @@
+"""Mine hard negatives: documents that a search finds for a query, and that are not right for it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie.base import console, storage
+from bertie.base.config import Fraction, Positive
+from bertie.base.errors import UsageError, UserError
+from bertie.examples.collection import Collection
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
+from bertie.retrieval.baselines import Bm25
+from bertie.retrieval.measures import order
+from bertie.retrieval.system import Dense, System, tie_order
+from bertie.tasks.embed import Embed
+from bertie.tasks.scoring import labeled_examples
+
+KNOWN, EQUAL, MARGIN, FILTER = "known positives", "equal texts", "above the margin", "relevant for the filter"
+
+
+@dataclass(frozen=True)
+class MineOptions:
+    """Which negatives to take."""
+
+    negatives: Positive = 5
+    """Negatives of a query."""
+    first: Positive = 100
+    """Documents that are considered: the first ones that the search finds, besides the known positives."""
+    margin: Fraction = 0.95
+    """Largest score of a negative, as a share of the score of the query's best positive. Documents with a higher score are often
+    relevant, and only not known to be. 1: all that are below it."""
+    label: str = ""
+    """The class of the filter that means "relevant", if its name does not say so."""
+    bm25: Bm25 = Bm25()
+
+
+def mine(
+    data: str | Path | Collection,
+    out: str | Path,
+    model: str | Path | Predictor | None = None,
+    reranker: str | Path | Predictor | None = None,
+    options: MineOptions = MineOptions(),
+) -> dict[str, Any]:
+    """Write a line of JSON for each query: its text ("query"), its positives ("pos") and its negatives ("neg").
+
+    Documents that equal a known positive or the query are left out. The same arguments give the same bytes.
+
+    Args:
+        data: Pairs, in a form of the training data of `embed`: a folder as BEIR's (its split train), or a file of pairs, whose
+            documents are all second texts. Or a collection.
+        out: The file to write, X.jsonl.
+        model: What searches: a model with vectors. None: BM25.
+        reranker: A model that scores pairs. It drops negatives that it scores above the margin, too.
+        options: Which negatives to take.
+
+    Returns:
+        {"out", "queries": lines, "negatives": their number, "dropped": documents by the reason, "without": queries without a
+        negative, which have no line}.
+
+    Raises:
+        UsageError: `out` exists, or has another ending.
+        UserError: The data cannot be read, or no negative remains.
+    """
+    out = Path(out)
+    if out.suffix != ".jsonl" or out.exists():
+        raise UsageError(f"{out}: give a new file X.jsonl")
+    collection = data if isinstance(data, Collection) else pairs_as_collection(data)
+    system: System = options.bm25
+    if model is not None:
+        system = Dense(model if isinstance(model, Predictor) else load(model))
+    scorer = load(reranker) if isinstance(reranker, str | Path) else reranker
+    dropped, without, lines = Counter[str](), 0, list[str]()
+    with console.progress("mine", len(collection.queries), "queries") as bar:
+        for query, chosen in _chosen(collection, system, scorer, options, dropped):
+            bar.advance(1)
+            without += not chosen
+            known = [collection.documents[name] for name in collection.positives[query] if name in collection.documents]
+            if chosen and known:
+                values = {"query": collection.queries[query], "pos": known, "neg": chosen}
+                lines.append(json.dumps(values, ensure_ascii=False) + "\n")
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+    if not lines:
+        raise UserError(
+            f"{collection.name}: no negative remains; dropped: {counts or 'none'}: give a higher --margin or --first"
+        )
+    storage.write_atomic(out, "".join(lines))
+    total = sum(len(json.loads(line)["neg"]) for line in lines)
+    console.info(
+        f"{out}: {total:,} negatives of {len(lines):,} queries by {system.name} ({system.settings}); dropped: {counts}"
+    )
+    if without:
+        console.warn(f"left out {without:,} of {len(collection.queries):,} queries: no negative remains for them")
+    return {"out": str(out), "queries": len(lines), "negatives": total, "dropped": dict(dropped), "without": without}
+
+
+def pairs_as_collection(data: str | Path) -> Collection:
+    """Return training data of `embed` as a collection: equal texts are one query, or one document."""
+    examples = labeled_examples(Embed().reader, data)
+    texts = dict.fromkeys(text for example in examples for text in (example.text_pair or "", *example.negatives))
+    numbers = {text: str(number) for number, text in enumerate(texts)}
+    queries = {text: str(number) for number, text in enumerate(dict.fromkeys(example.text for example in examples))}
+    grades: dict[str, dict[str, int]] = {number: {} for number in queries.values()}
+    for example in examples:
+        grades[queries[example.text]][numbers[example.text_pair or ""]] = 1
+    by_number = {number: text for text, number in numbers.items()}
+    return Collection(by_number, {number: text for text, number in queries.items()}, grades, Path(data).name).judged()
+
+
+def _chosen(
+    collection: Collection, system: System, scorer: Predictor | None, options: MineOptions, dropped: Counter[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each query with the texts of its negatives, and count what is dropped."""
+    ids, texts, ties = list(collection.documents), list(collection.documents.values()), tie_order(collection)
+    number = {name: i for i, name in enumerate(ids)}
+    same = {text: _plain(text) for text in {*texts, *collection.queries.values()}}
+    for (query, question), scores in zip(collection.queries.items(), system.scores(collection), strict=True):
+        known = [number[name] for name in collection.positives[query] if name in number]
+        right = {same[texts[i]] for i in known} | {same[question], ""}
+        limit = options.margin * scores[known].max() if known and np.isfinite(scores[known]).any() else np.inf
+        found = order(scores, ties, options.first + len(known)).tolist()
+        positives = set(known)
+        reasons: dict[str, Callable[[int], bool]] = {
+            KNOWN: positives.__contains__,
+            EQUAL: lambda i, right=right: same[texts[i]] in right,
+            MARGIN: lambda i, scores=scores, limit=limit: scores[i] > limit,
+        }
+        for reason, drops in reasons.items():
+            kept = [i for i in found if not drops(i)]
+            dropped[reason] += len(found) - len(kept)
+            found = kept
+        if scorer is not None and found and known:
+            found = _filtered(scorer, question, [texts[i] for i in known], found, texts, options, dropped)
+        yield query, list(dict.fromkeys(texts[i] for i in found))[: options.negatives]
+
+
+def _filtered(
+    scorer: Predictor,
+    question: str,
+    positives: list[str],
+    found: list[int],
+    texts: list[str],
+    options: MineOptions,
+    dropped: Counter[str],
+) -> list[int]:
+    """Return the documents that a reranker scores below the margin."""
+    scores = scorer.rerank(question, [*positives, *(texts[i] for i in found)], options.label)
+    best = scores[: len(positives)].max()
+    limit = best * options.margin if best > 0 else best  # a share of a score below 0 would be above it
+    kept = [i for i, score in zip(found, scores[len(positives) :], strict=True) if score <= limit]
+    dropped[FILTER] += len(found) - len(kept)
+    return kept
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split())
