@@ -241,6 +241,23 @@ class PairTargets:
 
 
 @dataclass(frozen=True, eq=False)
+class RankTargets:
+    """Texts to rank for queries, each in a sequence with its query.
+
+    S  sequences
+    """
+
+    index: Array
+    """int64 [S]: positions that the head reads, as in `Targets.index`."""
+    label: Array
+    """int64 [S]: the query of each text, from 0 and ascending."""
+    weight: Array
+    """float32 [S]: 1 / number of texts of the query."""
+    score: Array
+    """float32 [S]: gold scores, such as 1 for relevant and 0 for other texts. The first text of a query is a positive."""
+
+
+@dataclass(frozen=True, eq=False)
 class MicroBatch:
     """The input of one forward and backward pass: a batch, the targets of each head, and the query rows they need."""
 

@@ -64,8 +64,9 @@ class TextTuples(LabeledTexts):
         cells = [(name, row.values.get(name)) for name in columns.negatives]
         texts = [(name, text) for name, cell in cells for text in (cell if isinstance(cell, list) else [cell])]
         negatives = tuple(require_string(text, name, row.place) for name, text in texts if text not in (None, ""))
-        numbers = tuple(str(parse_label(cell, taught, row.place)) for cell in row.values[taught]) if taught else ()
-        if taught and (len(numbers) != 1 + len(negatives) or None in map(parse_label_number, numbers)):
+        cells = row.values[taught] if taught else []
+        scores = [parse_label_number(parse_label(cell, taught or "", row.place)) for cell in cells]
+        if taught and (len(scores) != 1 + len(negatives) or None in scores):
             count = f"{len(negatives)} negatives: expected {1 + len(negatives)} numbers, first that of the positive"
-            raise UserError(f"{row.place}: {taught!r} has {len(numbers)} scores, and there are {count}")
-        return replace(example, negatives=negatives, numbers=numbers)
+            raise UserError(f"{row.place}: {taught!r} has {len(scores)} scores, and there are {count}")
+        return replace(example, negatives=negatives, scores=tuple(score for score in scores if score is not None))

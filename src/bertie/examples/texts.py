@@ -68,7 +68,8 @@ class Example:
         label: The gold label; None if it is unknown.
         source: The file and line ("dev.tsv:12"), for messages.
         numbers: The gold numbers of a text that has several. Its label is None.
-        negatives: Texts that are wrong for the first one. Then `numbers` are scores of the second text and of these.
+        negatives: Texts that are wrong for the first one.
+        scores: A teacher's scores of the second text, and of the negatives.
     """
 
     text: str
@@ -77,6 +78,7 @@ class Example:
     source: str
     numbers: tuple[str, ...] = ()
     negatives: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:

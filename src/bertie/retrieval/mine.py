@@ -6,13 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertie.base import console, storage
-from bertie.base.config import Fraction, Positive
+from bertie.base import console, seeding, storage
+from bertie.base.config import Count, Fraction, Positive
 from bertie.base.errors import UsageError, UserError
 from bertie.examples.collection import Collection
 from bertie.predict.load import load
@@ -37,6 +38,8 @@ class MineOptions:
     margin: Fraction = 0.95
     """Largest score of a negative, as a share of the score of the query's best positive. Documents with a higher score are often
     relevant, and only not known to be. 1: all that are below it."""
+    random: Count = 0
+    """Random documents of a query, in addition."""
     label: str = ""
     """The class of the filter that means "relevant", if its name does not say so."""
     bm25: Bm25 = Bm25()
@@ -119,7 +122,7 @@ def _chosen(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield each query with the texts of its negatives, and count what is dropped."""
     ids, texts, ties = list(collection.documents), list(collection.documents.values()), tie_order(collection)
-    number = {name: i for i, name in enumerate(ids)}
+    number, drawn = {name: i for i, name in enumerate(ids)}, 0
     same = {text: _plain(text) for text in {*texts, *collection.queries.values()}}
     for (query, question), scores in zip(collection.queries.items(), system.scores(collection), strict=True):
         known = [number[name] for name in collection.positives[query] if name in number]
@@ -138,7 +141,11 @@ def _chosen(
             found = kept
         if scorer is not None and found and known:
             found = _filtered(scorer, question, [texts[i] for i in known], found, texts, options, dropped)
-        yield query, list(dict.fromkeys(texts[i] for i in found))[: options.negatives]
+        hard = list(dict.fromkeys(texts[i] for i in found))[: options.negatives]
+        drawn += 1
+        order_of_all = seeding.generator(0, seeding.EXAMPLES, drawn).permutation(len(texts)) if options.random else []
+        others = (texts[i] for i in order_of_all if same[texts[i]] not in right and texts[i] not in hard)
+        yield query, [*hard, *islice(others, options.random)]
 
 
 def _filtered(

@@ -150,10 +150,10 @@ class Embed(TaskDefaults):
             UserError: A second text is missing, only some pairs have scores, all scores are equal, or the labels are
                 several classes.
         """
-        known, taught = _scores(examples), any(example.numbers for example in examples)
+        known, taught = _scores(examples), any(example.scores for example in examples)
         loss = self.loss or ("margin_mse" if taught else None)
-        if taught and not all(example.numbers for example in examples):
-            bad = next(example for example in examples if not example.numbers)
+        if taught and not all(example.scores for example in examples):
+            bad = next(example for example in examples if not example.scores)
             raise UserError(f"{bad.source}: no scores, but other tuples have some")
         for names, fits, needed in (
             (("mse", "cosent"), bool(known), "pairs with scores"),
@@ -187,7 +187,7 @@ class Embed(TaskDefaults):
         for number, (example, of) in enumerate(zip(examples, texts, strict=True)):
             score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
-            scores = [None, *map(float, example.numbers)] if example.numbers else [target] * len(of)
+            scores = [None, *example.scores] if example.scores else [target] * len(of)
             for part in range(len(of)):
                 [sequence] = truncation.to_sequences(tokenizer, [next(pieces)], max_length)
                 sequences.append(replace(sequence, example=number, part=part, target=scores[part]))

@@ -138,6 +138,15 @@ class SimilarityPrediction:
     vectors: tuple[np.ndarray, np.ndarray] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class RelevancePrediction:
+    """How relevant a text is for a query, higher is more, without a unit; and for an example with negatives, how relevant these
+    are."""
+
+    score: float
+    negatives: tuple[float, ...] = field(default=(), repr=False)
+
+
 def prediction_to_json(prediction: Any) -> dict[str, Any]:
     """Return a prediction's fields for JSON: those of its `repr`."""
     values = asdict(prediction)

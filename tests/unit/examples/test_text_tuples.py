@@ -21,7 +21,7 @@ def read(path: Path, rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def of(source: Any) -> list[tuple[Any, ...]]:
     examples = labeled_examples(Embed().reader, source)
-    return [(e.text, e.text_pair, e.negatives, e.numbers or e.label) for e in examples]
+    return [(e.text, e.text_pair, e.negatives, e.scores or e.label) for e in examples]
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ def of(source: Any) -> list[tuple[Any, ...]]:
         ({"query": "a", "document": "p"}, [("a", "p", (), None)]),
         ({"question": "a", "answer": "p"}, [("a", "p", (), None)]),
         ({"sentence1": "a", "sentence2": "p", "score": 0.5}, [("a", "p", (), "0.5")]),
-        ({"anchor": "a", "positive": "p", "negative": "n", "label": [1, -2.5]}, [("a", "p", ("n",), ("1", "-2.5"))]),
+        ({"anchor": "a", "positive": "p", "negative": "n", "label": [1, -2.5]}, [("a", "p", ("n",), (1.0, -2.5))]),
         (
             {"anchor": "a", "positive": "p", "neg": ["n", "m"], "scores": [3, 2, 1]},
-            [("a", "p", ("n", "m"), ("3", "2", "1"))],
+            [("a", "p", ("n", "m"), (3.0, 2.0, 1.0))],
         ),
     ],
 )

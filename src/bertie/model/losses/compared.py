@@ -68,8 +68,8 @@ def kl(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale) -> 
     """Return the divergence of the softmax over a query's own candidates, of the scaled cosines, from that of the teacher's
     scores."""
     groups = len(targets.first)
-    ours_C = _log_softmax(scale * _cosines(vectors_SD, targets), targets.group, groups)
-    theirs_C = _log_softmax(targets.score, targets.group, groups)
+    ours_C = log_softmax_of_groups(scale * _cosines(vectors_SD, targets), targets.group, groups)
+    theirs_C = log_softmax_of_groups(targets.score, targets.group, groups)
     sums_B = ours_C.new_zeros(groups).index_add(0, targets.group, theirs_C.exp() * (theirs_C - ours_C))
     return _without_hits((sums_B[targets.rows] * targets.weight).sum(), targets)
 
@@ -92,7 +92,7 @@ def _own_cosines(vectors_SD: Tensor, targets: PairTargets) -> Float[Tensor, " B"
     return (vectors_SD[targets.first] * vectors_SD[targets.second[targets.own]]).sum(1)
 
 
-def _log_softmax(x_C: Float[Tensor, " C"], group_C: Int[Tensor, " C"], groups: int) -> Float[Tensor, " C"]:
+def log_softmax_of_groups(x_C: Float[Tensor, " C"], group_C: Int[Tensor, " C"], groups: int) -> Float[Tensor, " C"]:
     """Return log softmax within each group."""
     peak_B = x_C.new_full((groups,), -math.inf).scatter_reduce(0, group_C, x_C.detach(), "amax")
     shifted_C = x_C - peak_B[group_C]

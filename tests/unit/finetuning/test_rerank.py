@@ -1,0 +1,87 @@
+"""The task rerank: trained from lists and from scored pairs, loaded as it was, and as sentence-transformers reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.small_recipes import fine_tuning
+
+import bertie
+from bertie.base.errors import UsageError, UserError
+from bertie.tasks.rerank import Rerank
+from bertie.tasks.scoring import training_examples
+
+CONFIG = replace(fine_tuning(20), task=Rerank())
+WORDS = ["gosomo", "gosomos", "vivegash", "nash", "besh"]
+LISTS: list[dict[str, Any]] = [
+    {
+        "query": WORDS[i % 5],
+        "positive": f"and The {WORDS[i % 4]}",
+        "negative": [f"in The {WORDS[i % 3]}", f"The {WORDS[i % 2]}"],
+    }
+    for i in range(40)
+]
+PAIR = {"query": "a", "document": "b"}
+
+
+@pytest.mark.parametrize("loss", ["bce", "softmax", "lambda"])
+def test_it_learns_to_rank(pretrained: Path, tmp_path: Path, loss: Any) -> None:
+    """A text is relevant that begins with "and"."""
+    training = replace(CONFIG.training, learning_rate=3e-3)
+    config = replace(CONFIG, task=Rerank(loss=loss), training=training)
+    found = bertie.finetune(config, LISTS[:30], pretrained, tmp_path / "run", dev=LISTS[30:], threads=1)
+    assert found.scores["mrr"] > 0.8
+    assert set(found.scores) == {"mrr", "accuracy"}
+    loaded = bertie.load(tmp_path / "run")
+    assert loaded.task == replace(found.task)
+    scores = loaded.rerank("in", ["and The nash", "in The nash"])
+    assert scores[0] > scores[1]
+    np.testing.assert_allclose(
+        scores, [each.score for each in found.predict([("in", "and The nash"), ("in", "in The nash")])]
+    )
+    theirs = pytest.importorskip("sentence_transformers").CrossEncoder(str(tmp_path / "run"))
+    logits = theirs.predict([("in", "and The nash"), ("in", "in The nash")])
+    np.testing.assert_allclose(logits, scores, atol=1e-4)
+
+
+def test_scored_pairs(pretrained: Path) -> None:
+    rows = [
+        {"query": WORDS[i % 5], "document": f"{'and' if i % 2 else 'in'} The {i}", "label": i % 2} for i in range(70)
+    ]
+    found = bertie.finetune(
+        replace(CONFIG, training=replace(CONFIG.training, steps=2)), rows[:60], pretrained, dev=rows[60:]
+    )
+    assert isinstance(found.task, Rerank)
+    assert (found.task.scored, found.task.loss) == (True, "bce")
+    assert set(found.scores) == {"spearman", "pearson"}
+    taught = [{**row, "scores": [3.0, -1.0, 2.0]} for row in LISTS]
+    task, examples = training_examples(Rerank(), taught)
+    assert task.fit(examples).loss == "margin_mse"
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "problem"),
+    [
+        (Rerank(), [PAIR], "no negative and no score: bertie mine finds negatives"),
+        (Rerank(), [LISTS[0], {**LISTS[1], "negative": []}], "no negative and no score"),
+        (
+            Rerank(loss="lambda"),
+            [{**PAIR, "label": i} for i in (0, 1)],
+            "compares a text with negatives",
+        ),
+        (
+            Rerank(loss="bce"),
+            [{**PAIR, "label": i} for i in (0, 5)],
+            "needs scores from 0 to 1: these go to 5",
+        ),
+        (Rerank(), [{**PAIR, "label": 1}] * 2, "every text has the score 1"),
+    ],
+)
+def test_examples_that_do_not_fit_are_named(task: Rerank, rows: list[dict[str, Any]], problem: str) -> None:
+    fitted, examples = training_examples(task, rows)
+    with pytest.raises((UserError, UsageError), match=problem):
+        fitted.fit(examples)
