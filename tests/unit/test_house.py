@@ -218,6 +218,7 @@ def test_every_room_is_listed() -> None:
 NAMED = {
     "tasks": {
         "finetuning/glue_tasks.py": "the tasks of GLUE",
+        "serve/dialects/infinity.py": "names of Infinity",
         "serve/dialects/vllm.py": "names of vLLM",
     },
     "objectives": {

@@ -310,7 +310,7 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class ComparedTexts:
+class ComparedBatch:
     """The input of one forward and backward pass whose loss compares the texts of several micro-batches with each other."""
 
     parts: list[MicroBatch]
@@ -325,13 +325,13 @@ class ComparedTexts:
         """Number of tokens without filler. Requires NumPy arrays."""
         return sum(part.tokens for part in self.parts)
 
-    def tensors(self, device: torch.device | str = "cpu") -> ComparedTexts:
+    def tensors(self, device: torch.device | str = "cpu") -> ComparedBatch:
         """Return this as tensors on `device`."""
         targets = {name: to_tensors(target, device) for name, target in self.targets.items()}
-        return ComparedTexts([part.tensors(device) for part in self.parts], targets)
+        return ComparedBatch([part.tensors(device) for part in self.parts], targets)
 
 
-AnyMicroBatch = MicroBatch | ComparedTexts
+AnyMicroBatch = MicroBatch | ComparedBatch
 
 
 def to_tensors(targets: Any, device: torch.device | str = "cpu") -> Any:

@@ -10,7 +10,7 @@ from bertie.base import console
 from bertie.base.errors import UsageError
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.commands.model_options import ModelOptions
-from bertie.examples.collection import is_collection, read_collection
+from bertie.examples.queries.collection import is_collection, read_collection
 from bertie.predict.load import NoTaskError, load, read_task
 from bertie.predict.shared import shared
 from bertie.retrieval.evaluate import SearchOptions, evaluate_search, said

@@ -70,7 +70,9 @@ def hold_out(
             "stdin can only be read once, so no part of it can be held out: give --dev, or a file as --train"
         )
     rows = _rows(task.reader, source)
-    linked = _linked([_keys(config.group, each, rows) for each in examples])
+    linked = _linked(
+        [_keys(config.group, each, texts, rows) for each, texts in zip(examples, task.together(examples), strict=True)]
+    )
     if config.group:
         _require_groups(config.group, [rows.get(each.source, {}) for each in examples], source)
     rules = task.reader.kind.label_rules
@@ -121,9 +123,9 @@ def _rows(reader: Reader, source: Any) -> dict[str, dict[str, Any]]:
     return {row.source: row.values for row in reversed(rows)}  # of questions with one id, the first is the example
 
 
-def _keys(group: str, example: Any, rows: dict[str, dict[str, Any]]) -> Iterable[Hashable]:
+def _keys(group: str, example: Any, texts: tuple[str, ...], rows: dict[str, dict[str, Any]]) -> Iterable[Hashable]:
     """Yield what an example has in common with those that it must not be apart from."""
-    yield min((" ".join(text.lower().split()) for text in example.texts), key=lambda text: (-len(text), text))
+    yield min((" ".join(text.lower().split()) for text in texts), key=lambda text: (-len(text), text))
     yield from ((group, value) for value in _groups(group, [rows.get(example.source, {})]))
 
 

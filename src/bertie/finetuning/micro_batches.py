@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bertie.base import runtime
-from bertie.base.contracts import AnyMicroBatch, Batch, ComparedTexts, MicroBatch, Sequence, Targets
+from bertie.base.contracts import AnyMicroBatch, Batch, ComparedBatch, MicroBatch, Sequence, Targets
 from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
 from bertie.finetuning import gpt
@@ -67,7 +67,7 @@ class MicroBatcher:
             groups[-1] += unit
         return groups
 
-    def compared(self, units: list[list[Sequence]], ranks: Ranks = SINGLE_PROCESS) -> ComparedTexts:
+    def compared(self, units: list[list[Sequence]], ranks: Ranks = SINGLE_PROCESS) -> ComparedBatch:
         """Return the texts of this rank's share of the units, in parts of at most `training.row_tokens` tokens, and what the
         loss compares: this share with the texts of all ranks."""
         shares = [Ranks(rank, ranks.count).own_range(len(units)) for rank in range(ranks.count)]
@@ -76,7 +76,7 @@ class MicroBatcher:
         whole = self.task.targets(None, [sequence for of in texts for sequence in of], np.zeros(0, np.int64))
         targets = whole.of_texts(sum(sizes[: ranks.rank]), len(own), sizes * (ranks.count > 1))
         parts = batches(own, self.config.training.row_tokens)
-        return ComparedTexts([self._part(part) for part in parts], {self.task.kind: targets})
+        return ComparedBatch([self._part(part) for part in parts], {self.task.kind: targets})
 
     def _part(self, sequences: list[Sequence]) -> MicroBatch:
         """Return a micro-batch of texts, whose vectors are compared with those of other ones."""

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertie.base.contracts import AnyMicroBatch, Batch, ComparedTexts, Hidden, Loss, MicroBatch
+from bertie.base.contracts import AnyMicroBatch, Batch, ComparedBatch, Hidden, Loss, MicroBatch
 from bertie.model.encoder import Encoder, Replacement
 from bertie.model.encoders.electra import GENERATOR_HEAD, fill_masks
 from bertie.model.heads.distillation import DistillationHead, MaskedModel
@@ -51,7 +51,7 @@ class Model(nn.Module):
     def forward(self, micro: AnyMicroBatch) -> dict[str, Loss]:
         """Return the losses of a micro-batch by head."""
         losses: dict[str, Loss] = {}
-        if isinstance(micro, ComparedTexts):
+        if isinstance(micro, ComparedBatch):
             for name, targets in micro.targets.items():
                 head: Any = self.heads[name]
                 losses[name] = head.compare(self.compared_vectors(name, micro.parts), targets)

@@ -14,7 +14,7 @@ from bertie.base.config import Positive
 from bertie.base.errors import UsageError
 from bertie.base.notebook import NotebookDict
 from bertie.checkpoints.find import run_of
-from bertie.examples.collection import Collection, read_collection
+from bertie.examples.queries.collection import Collection, read_collection
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.retrieval import measures
@@ -22,7 +22,7 @@ from bertie.retrieval.baselines import Bm25, Lsa
 from bertie.retrieval.judge import Interval, Judged, judge, means, tie_changes
 from bertie.retrieval.leaks import TOO_FEW, Leaks, find_leaks, trained_on
 from bertie.retrieval.page import search_page
-from bertie.retrieval.system import Dense, Reranker, RunFile, System, write_run
+from bertie.retrieval.system import DenseSearch, Reranker, RunFile, System, write_run
 from bertie.tasks.evaluation.folder import PAGE, SCORES, evaluation_folder
 from bertie.tasks.relevance import relevance
 from bertie.training.run_folder import ENVIRONMENT, TRAINED_ON
@@ -119,7 +119,7 @@ def _systems(predictor: Predictor, options: SearchOptions) -> list[System]:
     """Return the model, the baselines, and the rankings to compare with."""
     first = RunFile(options.first_stage) if options.first_stage else options.bm25
     reranks = relevance(predictor.task, options.label) is not None
-    model = Reranker(predictor, first, options.rerank, options.label) if reranks else Dense(predictor)
+    model = Reranker(predictor, first, options.rerank, options.label) if reranks else DenseSearch(predictor)
     if options.first_stage and not reranks:
         raise UsageError(f"--search.first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
     earlier = [RunFile(path) for path in dict.fromkeys([*filter(None, [options.first_stage]), *options.compare])]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertie.examples.collection import Collection
+from bertie.examples.queries.collection import Collection
 from bertie.inspect.intervals import UnitSums, interval, resample
 from bertie.retrieval import measures
 from bertie.retrieval.system import System, tie_order

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from bertie.examples.collection import Collection, is_collection, read_collection
-from bertie.tasks.embed import Embed
+from bertie.examples.queries.collection import Collection, is_collection, read_collection
+from bertie.examples.queries.tuples import PAIRS
 from bertie.tasks.scoring import labeled_examples
 
 NEAR = 0.8  # Jaccard index of the sets of words from which two queries are near-equal
@@ -62,7 +62,7 @@ def trained_on(source: str | Path) -> Shown:
     """
     path = Path(source)
     if not is_collection(path):
-        pairs = labeled_examples(Embed().reader, path)
+        pairs = labeled_examples(PAIRS, path)
         return Shown(path.name, [pair.text for pair in pairs], {pair.text_pair or "" for pair in pairs})
     known = read_collection(path, "train")
     queries = [known.queries[query] for query in known.positives if query in known.queries]

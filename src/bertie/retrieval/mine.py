@@ -15,13 +15,13 @@ import numpy as np
 from bertie.base import console, seeding, storage
 from bertie.base.config import Count, Fraction, Positive
 from bertie.base.errors import UsageError, UserError
-from bertie.examples.collection import Collection
+from bertie.examples.queries.collection import Collection
+from bertie.examples.queries.tuples import PAIRS
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.measures import order
-from bertie.retrieval.system import Dense, System, tie_order
-from bertie.tasks.embed import Embed
+from bertie.retrieval.system import DenseSearch, System, tie_order
 from bertie.tasks.scoring import labeled_examples
 
 KNOWN, EQUAL, MARGIN, FILTER = "known positives", "equal texts", "above the margin", "relevant for the filter"
@@ -78,7 +78,7 @@ def mine(
     collection = data if isinstance(data, Collection) else pairs_as_collection(data)
     system: System = options.bm25
     if model is not None:
-        system = Dense(model if isinstance(model, Predictor) else load(model))
+        system = DenseSearch(model if isinstance(model, Predictor) else load(model))
     scorer = load(reranker) if isinstance(reranker, str | Path) else reranker
     dropped, without, lines = Counter[str](), 0, list[str]()
     with console.progress("mine", len(collection.queries), "queries") as bar:
@@ -106,7 +106,7 @@ def mine(
 
 def pairs_as_collection(data: str | Path) -> Collection:
     """Return training data of `embed` as a collection: equal texts are one query, or one document."""
-    examples = labeled_examples(Embed().reader, data)
+    examples = labeled_examples(PAIRS, data)
     texts = dict.fromkeys(text for example in examples for text in (example.text_pair or "", *example.negatives))
     numbers = {text: str(number) for number, text in enumerate(texts)}
     queries = {text: str(number) for number, text in enumerate(dict.fromkeys(example.text for example in examples))}
@@ -122,9 +122,10 @@ def _chosen(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield each query with the texts of its negatives, and count what is dropped."""
     ids, texts, ties = list(collection.documents), list(collection.documents.values()), tie_order(collection)
-    number, drawn = {name: i for i, name in enumerate(ids)}, 0
+    number = {name: i for i, name in enumerate(ids)}
     same = {text: _plain(text) for text in {*texts, *collection.queries.values()}}
-    for (query, question), scores in zip(collection.queries.items(), system.scores(collection), strict=True):
+    searched = zip(collection.queries.items(), system.scores(collection), strict=True)
+    for drawn, ((query, question), scores) in enumerate(searched):
         known = [number[name] for name in collection.positives[query] if name in number]
         right = {same[texts[i]] for i in known} | {same[question], ""}
         limit = options.margin * scores[known].max() if known and np.isfinite(scores[known]).any() else np.inf
@@ -142,7 +143,6 @@ def _chosen(
         if scorer is not None and found and known:
             found = _filtered(scorer, question, [texts[i] for i in known], found, texts, options, dropped)
         hard = list(dict.fromkeys(texts[i] for i in found))[: options.negatives]
-        drawn += 1
         order_of_all = seeding.generator(0, seeding.EXAMPLES, drawn).permutation(len(texts)) if options.random else []
         others = (texts[i] for i in order_of_all if same[texts[i]] not in right and texts[i] not in hard)
         yield query, [*hard, *islice(others, options.random)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertie.base.report import Page, TextSpan
-from bertie.examples.collection import Collection
+from bertie.examples.queries.collection import Collection
 from bertie.retrieval.judge import Interval, Judged
 from bertie.retrieval.leaks import Leaks
 from bertie.tasks.evaluation.passages import shortened

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from bertie.base import console, storage
 from bertie.base.errors import UserError, raise_error
 from bertie.base.threads import cache_folder
-from bertie.examples.collection import Collection
+from bertie.examples.queries.collection import Collection
 from bertie.examples.rows import parse_finite, read_lines
 from bertie.predict.embed import NO_VECTOR, TextUnit
 from bertie.predict.predictor import Predictor
@@ -49,7 +49,7 @@ class System(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class DenseSearch:
     """A model that compares the vectors of queries and documents."""
 
     model: Predictor

@@ -15,18 +15,18 @@ from bertie.base.contracts import PairTargets, Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
+from bertie.examples.queries.tuples import TextTuples
 from bertie.examples.reader import Reader
 from bertie.examples.rows import describe_bad_number, parse_label_number
-from bertie.examples.text_tuples import TextTuples
-from bertie.examples.texts import CLASSES, SCORES, Example
+from bertie.examples.texts import CLASSES, SCORES, Example, LabeledTexts
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads.pooling_head import Comparison, PoolingHead
+from bertie.model.heads.pooling_head import PoolingHead, VectorLoss
 from bertie.model.losses.compared import LossName
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks import text_options
-from bertie.tasks.encoding import pooled_position
+from bertie.tasks.encoding import by_unit, pooled_position, queries
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -56,6 +56,7 @@ class Embed(TaskDefaults):
     labels = ()
     paired = None
     input_form = "a list of two texts"
+    together = queries
 
     kind: Literal["embed"] = "embed"
     text: str = ""
@@ -117,7 +118,7 @@ class Embed(TaskDefaults):
     def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
         columns = (self.text, self.text_pair, self.label, labels, None, True, self.no_label)
-        return Reader(TextTuples(*columns, optional=True, negatives=self.negatives))
+        return Reader(TextTuples(LabeledTexts(*columns, optional=True), self.negatives))
 
     def as_trained(self, trained: Embed) -> Embed:
         """Return the task for pairs with scores or without, with their range, and the prompts, as the trained one."""
@@ -196,7 +197,7 @@ class Embed(TaskDefaults):
     def training_units(self, sequences: list[Sequence]) -> list[list[Sequence]]:
         """Return the sequences of each pair; or of each query with all its positives and negatives, each text once."""
         if self.positives == "pairs" or self.loss_name != "infonce":
-            return TaskDefaults.training_units(self, sequences)
+            return by_unit(self, sequences)
         grouped: dict[int, dict[tuple[int, int], Sequence]] = {}
         query = -1
         for sequence in sequences:
@@ -223,7 +224,7 @@ class Embed(TaskDefaults):
         if self.pooling == "cls" and config.pooled_token == "last":
             problem = 'task.pooling is "cls", the first token, but in this model the last token represents the text'
             raise UsageError(f'{problem}: set task.pooling to "lasttoken" or "mean"')
-        how = Comparison(self.loss_name, self.scale, self.learn_scale, self.widths)
+        how = VectorLoss(self.loss_name, self.scale, self.learn_scale, self.widths)
         return PoolingHead(self.pooling or "mean", how, self.prompts)
 
     def targets(self, batch: Any, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002

@@ -137,9 +137,36 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def as_given(task: T, trained: object) -> T:  # noqa: ARG001
-    """Return the task: `Task.as_trained` of a task that needs nothing from training to read and encode examples."""
+def as_given(task: T, *facts: object) -> T:  # noqa: ARG001
+    """Return the task: `Task.as_trained` of a task that needs nothing from training to read and encode examples, and
+    `Task.of_model` of one that leaves nothing to the model."""
     return task
+
+
+def by_unit(task: Any, sequences: list[Sequence]) -> list[list[Sequence]]:
+    """Return the sequences one by one, or all of an example together: `Task.training_units`."""
+    if task.unit == "sequence":
+        return [[sequence] for sequence in sequences]
+    grouped: dict[int, list[Sequence]] = {}
+    for sequence in sequences:
+        grouped.setdefault(sequence.example, []).append(sequence)
+    return list(grouped.values())
+
+
+def as_whole(task: object, unit: list[Sequence], number: float) -> list[Sequence]:  # noqa: ARG001
+    """Return the whole unit: `Task.drawn`."""
+    return unit
+
+
+def queries(task: object, examples: list[Any]) -> list[tuple[str, ...]]:  # noqa: ARG001
+    """Return the query of each example, if queries have several texts, which may be those of others, too: `Task.together`."""
+    repeated = len({example.text for example in examples}) < len(examples)
+    return [(example.text,) if repeated and example.label is None else example.texts for example in examples]
+
+
+def all_texts(task: object, examples: list[Any]) -> list[tuple[str, ...]]:  # noqa: ARG001
+    """Return all texts of each example: `Task.together`."""
+    return [example.texts for example in examples]
 
 
 def no_relevance(task: object, label: str) -> None:  # noqa: ARG001

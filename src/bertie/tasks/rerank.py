@@ -13,17 +13,17 @@ from bertie.base.config import NoFlag, ranges
 from bertie.base.contracts import RankTargets, Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.base.report import TextSpan
+from bertie.examples.queries.tuples import TextTuples
 from bertie.examples.reader import Reader
 from bertie.examples.rows import parse_label_number
-from bertie.examples.text_tuples import TextTuples
-from bertie.examples.texts import CLASSES, SCORES, Example
+from bertie.examples.texts import CLASSES, SCORES, Example, LabeledTexts
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import PooledHead
 from bertie.model.heads.text_pooling import pooling_facts
 from bertie.model.losses.ranking import RankingLoss, ranking_loss
 from bertie.tasks import text_options
-from bertie.tasks.encoding import by_example, no_relevance, pooled_position
+from bertie.tasks.encoding import by_example, no_relevance, pooled_position, queries
 from bertie.tasks.evaluation.findings import Evaluation, Histogram
 from bertie.tasks.evaluation.passages import Passage, shortened
 from bertie.tasks.example_sums import ExampleSums, mean_sums, number_sums
@@ -51,6 +51,7 @@ class Rerank(TaskDefaults):
     text_pooling = own_pooling
     input_form = "a list of two texts"
     head_positions = pooled_position
+    together = queries
 
     kind: Literal["rerank"] = "rerank"
     text: str = ""
@@ -65,8 +66,8 @@ class Rerank(TaskDefaults):
     truncation: text_options.TextTruncation = "head"
     pooling: text_options.HeadReads = "model"
     loss: RankingLoss | None = None
-    """Loss. By default margin_mse with a teacher's scores of texts and negatives, mse with scores of pairs outside of 0 to 1, else
-    bce."""
+    """Loss. By default margin_mse with a teacher's scores of texts and negatives, mse with scores of pairs outside of 0 to 1,
+    otherwise bce."""
     scored: NoFlag[bool] = False
     """Whether examples are pairs with a score each; set from the training examples."""
 
@@ -80,7 +81,7 @@ class Rerank(TaskDefaults):
     def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
         columns = (self.text, self.text_pair, self.label, labels, None, True, self.no_label)
-        return Reader(TextTuples(*columns, optional=True, negatives=self.negatives))
+        return Reader(TextTuples(LabeledTexts(*columns, optional=True), self.negatives))
 
     def as_trained(self, trained: Rerank) -> Rerank:
         return replace(self, scored=trained.scored, loss=trained.loss)

@@ -45,7 +45,7 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.heads.heads import PooledHead
 from bertie.model.heads.text_pooling import TaskPooling
-from bertie.tasks.encoding import as_given, no_relevance
+from bertie.tasks.encoding import all_texts, as_given, as_whole, by_unit, no_relevance
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
@@ -93,6 +93,15 @@ class TaskDefaults(Protocol):
     "relevant".
     """
 
+    training_units = by_unit
+    """Groups the sequences to train on into what is shuffled and counted, as `unit` says."""
+    drawn = as_whole
+    """Returns the sequences of a unit that an epoch trains on. Takes a number in [0, 1), random in each epoch."""
+    of_model = as_given
+    """Returns the task with what it leaves to the model that it is trained from; takes its `SentenceEmbedding` and its folder."""
+    together = all_texts
+    """Returns for each example the texts of which held-out examples have none."""
+
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:  # noqa: ARG003
         """Return the task that a head of another library was trained for. None if it is another task."""
@@ -111,32 +120,6 @@ class TaskDefaults(Protocol):
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         """Return the sequences to train on. Also selects the sequences of the dev loss."""
         return sequences
-
-    def training_units(self: Any, sequences: list[Sequence]) -> list[list[Sequence]]:
-        """Group the sequences to train on into what is shuffled and counted: single sequences, or all of an example."""
-        if self.unit == "sequence":
-            return [[sequence] for sequence in sequences]
-        grouped: dict[int, list[Sequence]] = {}
-        for sequence in sequences:
-            grouped.setdefault(sequence.example, []).append(sequence)
-        return list(grouped.values())
-
-    def drawn(self, unit: list[Sequence], number: float) -> list[Sequence]:  # noqa: ARG002
-        """Return the sequences of a unit that an epoch trains on. number: random in [0, 1), another one in each epoch."""
-        return unit
-
-    def of_model(self: Any, files: Any, where: Any) -> Any:  # noqa: ARG002
-        """Return the task with what it leaves to the model that it is trained from.
-
-        Args:
-            files: How the model computes text vectors, if its files say so: a `SentenceEmbedding`.
-            where: The model, for messages.
-        """
-        return self
-
-    def together(self, example: Any) -> tuple[str, ...]:
-        """Return the texts of an example that must not be apart, of which held-out examples have none."""
-        return example.texts
 
     def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
         """Set the output biases of a new head in place, from the sequences to train on."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertie.base import runtime
-from bertie.base.contracts import ComparedTexts, Sequence
+from bertie.base.contracts import ComparedBatch, Sequence
 from bertie.examples.texts import Example
 from bertie.finetuning.micro_batches import MicroBatcher
 from bertie.finetuning.recipe import read_recipe
@@ -175,7 +175,7 @@ def test_known_positives_are_no_negatives_outside_of_the_batch(small_tokenizer: 
 
 
 def test_compared_texts_have_counts_and_tokens(tiny_config: TransformerConfig) -> None:
-    work: ComparedTexts = batcher(60).compared(units_of(5), SINGLE_PROCESS)
+    work: ComparedBatch = batcher(60).compared(units_of(5), SINGLE_PROCESS)
     assert work.counts == {"embed": 5.0}
     assert work.tokens == sum(len(sequence) for unit in units_of(5) for sequence in unit)
     gather: Callable[..., Tensor] = model_of(tiny_config, torch.float32).heads["embed"].gather  # pyright: ignore

@@ -82,6 +82,15 @@ def test_every_class_keeps_an_example_to_train_on() -> None:
         assert len(parts.dev) <= 0.4 * len(rows)
 
 
+def test_positives_of_a_query_are_on_one_side() -> None:
+    """Although queries share their positives."""
+    rows = [{"anchor": f"query {n % 20}", "positive": f"a text that is longer {n % 7}"} for n in range(60)]
+    parts = parts_of(rows, Embed())
+    sides = [{e.text for e in part} for part in (parts.train, parts.dev)]
+    assert len(sides[1]) == 2
+    assert not sides[0] & sides[1]
+
+
 def test_swapped_pairs_are_on_one_side_and_missing_groups_are_none() -> None:
     pairs = [{"text": "ab"[n % 2] + f" {n // 2:02}", "text_pair": "ba"[n % 2] + f" {n // 2:02}"} for n in range(40)]
     rows = [pair | {"by": float("nan") if n < 30 else n // 2} for n, pair in enumerate(pairs)]  # as from pandas

@@ -43,7 +43,8 @@ def test_it_learns_to_rank(pretrained: Path, tmp_path: Path, loss: Any) -> None:
     np.testing.assert_allclose(
         scores, [each.score for each in found.predict([("in", "and The nash"), ("in", "in The nash")])]
     )
-    theirs = pytest.importorskip("sentence_transformers").CrossEncoder(str(tmp_path / "run"))
+    library = pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    theirs = library.CrossEncoder(str(tmp_path / "run"))
     logits = theirs.predict([("in", "and The nash"), ("in", "in The nash")])
     np.testing.assert_allclose(logits, scores, atol=1e-4)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from bertie.base.contracts import PairTargets, Sequence, to_tensors
-from bertie.model.heads.pooling_head import Comparison, PoolingHead
+from bertie.model.heads.pooling_head import PoolingHead, VectorLoss
 from bertie.model.losses.compared import LOSSES
 from bertie.tasks.known_positives import compared, with_relation
 
@@ -97,7 +97,7 @@ def test_losses_on_scores() -> None:
 
 def test_widths_are_averaged_and_the_scale_is_learned() -> None:
     vectors, targets, _ = case()
-    head = PoolingHead("mean", Comparison("infonce", SCALE, learned=True, widths=(2, 4)))
+    head = PoolingHead("mean", VectorLoss("infonce", SCALE, learned=True, widths=(2, 4)))
     each = [LOSSES["infonce"](normalize(vectors[:, :width]), targets, SCALE).total for width in (2, 4, 6)]
     loss = head.compare(vectors.requires_grad_(), targets)
     assert loss.total.item() == pytest.approx(mean([*map(float, each)]), rel=1e-6)

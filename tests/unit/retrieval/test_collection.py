@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertie.base.errors import UsageError, UserError
-from bertie.examples.collection import Collection, read_collection, read_grades, read_texts
+from bertie.examples.queries.collection import Collection, read_collection, read_grades, read_texts
 
 DOCUMENTS = [{"_id": "d1", "title": "Cats", "text": "purr."}, {"_id": "d2", "title": "", "text": "Dogs bark."}]
 QUERIES = [{"_id": "q1", "text": "what purrs?"}, {"_id": "q2", "text": "what barks?"}]

@@ -12,14 +12,14 @@ from tests.unit.retrieval.test_collection import DOCUMENTS, GRADES, QUERIES, fol
 import bertie
 from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.examples.collection import Collection, read_collection
+from bertie.examples.queries.collection import Collection, read_collection
 from bertie.predict.predictor import Predictor
 from bertie.retrieval import system
 from bertie.retrieval.baselines import Bm25, Lsa, Words
 from bertie.retrieval.evaluate import SearchOptions, evaluate_search
 from bertie.retrieval.judge import judge
 from bertie.retrieval.leaks import find_leaks, trained_on
-from bertie.retrieval.system import Dense, Reranker, RunFile
+from bertie.retrieval.system import DenseSearch, Reranker, RunFile
 from bertie.tasks.classify import Classify
 
 
@@ -72,7 +72,7 @@ def test_files_in_place_of_a_folder(pretrained: Path, tmp_path: Path) -> None:
 
 
 def test_vectors_of_documents_are_kept_by_content(model: Predictor, collection: Collection, tmp_path: Path) -> None:
-    dense = Dense(model)
+    dense = DenseSearch(model)
     first = list(dense.scores(collection))
     [kept] = (tmp_path / "cache" / "vectors").glob("*.npy")
     marked = np.load(kept)[::-1].copy()
@@ -85,7 +85,7 @@ def test_vectors_of_documents_are_kept_by_content(model: Predictor, collection: 
 
 def test_documents_without_a_vector_are_not_found(without_special_tokens: Path, collection: Collection) -> None:
     documents = {"empty": "", **collection.documents}
-    [first, _] = Dense(bertie.load(without_special_tokens)).scores(
+    [first, _] = DenseSearch(bertie.load(without_special_tokens)).scores(
         Collection(documents, collection.queries, collection.grades)
     )
     assert first[0] == -np.inf

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from bertie.examples.collection import Collection
+from bertie.examples.queries.collection import Collection
 from bertie.retrieval import measures
 from bertie.retrieval.judge import judge, means, tie_changes
 from bertie.retrieval.system import System

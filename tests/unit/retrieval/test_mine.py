@@ -12,7 +12,7 @@ from tests.unit.retrieval.test_collection import lines
 
 from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.examples.collection import Collection
+from bertie.examples.queries.collection import Collection
 from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.mine import MineOptions, mine
 from bertie.tasks.embed import Embed

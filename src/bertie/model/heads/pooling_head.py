@@ -20,7 +20,7 @@ from bertie.model.pooling import Pooling, pool
 
 
 @dataclass(frozen=True)
-class Comparison:
+class VectorLoss:
     """How the loss compares the vectors of texts."""
 
     loss: LossName = "infonce"
@@ -37,7 +37,7 @@ class PoolingHead(nn.Module):
     gather: Callable[[Tensor, tuple[int, ...]], Tensor] = staticmethod(lambda vectors_SD, _: vectors_SD)
     """Returns the vectors of the texts of all ranks, from those of this one and the number of texts of each."""
 
-    def __init__(self, pooling: Pooling, how: Comparison = Comparison(), prompts: tuple[str, str] = ("", "")):
+    def __init__(self, pooling: Pooling, how: VectorLoss = VectorLoss(), prompts: tuple[str, str] = ("", "")):
         super().__init__()
         self.pooling: Pooling = pooling
         self.how = how

@@ -20,10 +20,9 @@ LossName = Literal["infonce", "mse", "cosent", "margin_mse", "kl"]
 """infonce: softmax of a query's positive against the negatives. mse: squared error of the cosine. cosent: the cosines of all
 pairs in the order of their scores. margin_mse: differences between the scores of positives and negatives as a teacher's. kl:
 the distribution over a query's own candidates as a teacher's."""
-Scale = Tensor | float
 
 
-def infonce(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale) -> Loss:
+def infonce(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Tensor | float) -> Loss:
     """Return −log softmax of the scaled cosine with the own candidate among the candidates (van den Oord et al. 2018; for
     sentences, Henderson et al. 2017); with `masked_back`, the mean of this and of the same with the own query among the queries.
     """
@@ -37,14 +36,14 @@ def infonce(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale
     return Loss((loss.total + back.total) / 2, loss.count, loss.hits)
 
 
-def mse(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale) -> Loss:  # noqa: ARG001
+def mse(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Tensor | float) -> Loss:  # noqa: ARG001
     """Return the squared error of the cosine of each pair."""
     score_b = targets.score[targets.own[targets.rows]]
     cosine_b1 = _own_cosines(vectors_SD, targets)[targets.rows, None]
     return squared_error(cosine_b1, Targets(targets.index, score_b, targets.weight))
 
 
-def cosent(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale) -> Loss:
+def cosent(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Tensor | float) -> Loss:
     """Return log(1 + Σ exp(scaled cosine of a pair − that of one with a higher score)) for the pairs of all ranks (CoSENT,
     Su 2022). It has no hits (NaN)."""
     cosine_B, score_B = scale * _own_cosines(vectors_SD, targets), targets.score[targets.own]
@@ -53,7 +52,7 @@ def cosent(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale)
     return _without_hits(loss * targets.weight.sum(), targets)
 
 
-def margin_mse(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale) -> Loss:
+def margin_mse(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Tensor | float) -> Loss:
     """Return the mean over a query's negatives of the squared error of its margin: the scaled cosine with the positive minus that
     with the negative, compared with the difference of the teacher's scores (Hofstätter et al. 2020)."""
     cosine_C, positive_C = scale * _cosines(vectors_SD, targets), targets.own[targets.group]
@@ -64,7 +63,7 @@ def margin_mse(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Sc
     return _without_hits(((sums_B / counts_B)[targets.rows] * targets.weight).sum(), targets)
 
 
-def kl(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale) -> Loss:
+def kl(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Tensor | float) -> Loss:
     """Return the divergence of the softmax over a query's own candidates, of the scaled cosines, from that of the teacher's
     scores."""
     groups = len(targets.first)
@@ -74,7 +73,7 @@ def kl(vectors_SD: Float[Tensor, "S D"], targets: PairTargets, scale: Scale) -> 
     return _without_hits((sums_B[targets.rows] * targets.weight).sum(), targets)
 
 
-LOSSES: dict[LossName, Callable[[Tensor, PairTargets, Scale], Loss]] = {
+LOSSES: dict[LossName, Callable[[Tensor, PairTargets, Tensor | float], Loss]] = {
     "infonce": infonce,
     "mse": mse,
     "cosent": cosent,

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base.errors import UserError
-from bertie.examples.collection import is_collection, read_collection
+from bertie.examples.labels import LabelRules
+from bertie.examples.queries.collection import is_collection, read_collection
+from bertie.examples.reader import DataFormat, Reader
 from bertie.examples.rows import Row, parse_label, parse_label_number, require_string
 from bertie.examples.texts import Example, LabeledTexts, TextColumns, rows_or_lines
 
@@ -17,7 +19,7 @@ _NEGATIVES = re.compile(r"(hard_)?neg(ative)?s?([ _-]?\d+)?", re.IGNORECASE)
 SCORES = ("scores", "teacher_scores")
 
 
-def tuple_rows(kind: LabeledTexts, path: Path, labeled: bool) -> Iterator[Any]:
+def tuple_rows(kind: TextTuples, path: Path, labeled: bool) -> Iterator[Any]:
     """Yield the rows of a file, one for each positive where a cell lists several; or the pairs of a query and a positive of a
     collection: its folder, for the split train, or its file qrels/SPLIT.tsv."""
     if is_collection(path) or path.parent.name == "qrels":
@@ -30,29 +32,41 @@ def tuple_rows(kind: LabeledTexts, path: Path, labeled: bool) -> Iterator[Any]:
                     texts = {"anchor": collection.queries[query], "positive": collection.documents[document]}
                     yield Row(texts, f"{path.name}: {query}, {document}", f"{path}: {query}, {document}")
         return
-    for row in rows_or_lines(kind, path, labeled):
+    for row in rows_or_lines(kind.texts, path, labeled):
         lists = [name for name, value in row.values.items() if name.lower() in ("pos", "positive", "positives")
                  and isinstance(value, list)] if isinstance(row, Row) else []  # fmt: skip
         if not lists:
             yield row
             continue
-        for text in row.values[lists[0]]:
-            yield row._replace(values=row.values | {lists[0]: text})
+        for number, text in enumerate(row.values[lists[0]], 1):
+            yield row._replace(values=row.values | {lists[0]: text}, source=f"{row.source}, positive {number}")
 
 
 @dataclass(frozen=True)
-class TextTuples(LabeledTexts):
+class TextTuples:
     """Pairs of texts, with a score, or with negatives of the first text and maybe a teacher's scores of all others.
 
     Attributes:
+        texts: The columns of the pair and its score.
         negatives: Columns of the negatives, texts or lists of texts. Empty: found from the header: negative, negative_1, neg …
     """
 
+    texts: LabeledTexts
     negatives: tuple[str, ...] = ()
-    rows = tuple_rows
+    facts, data_format, rows = LabeledTexts.facts, DataFormat(), tuple_rows
+
+    @property
+    def label_rules(self) -> LabelRules:
+        return self.texts.label_rules
+
+    def from_python(self, value: Any, place: str, source: str) -> Example:
+        return self.texts.from_python(value, place, source)
+
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> TextTuples:
+        return replace(self, texts=self.texts.resolved(rows, path, labeled))
 
     def columns(self, row: Row, labeled: bool) -> TextColumns:
-        columns = super().columns(row, labeled)
+        columns = self.texts.columns(row, labeled)
         used = {*self.negatives, columns.text, columns.text_pair, columns.label}
         found = self.negatives or tuple(name for name in row.values if _NEGATIVES.fullmatch(name) and name not in used)
         return columns._replace(negatives=found)
@@ -60,7 +74,7 @@ class TextTuples(LabeledTexts):
     def to_example(self, row: Row, columns: TextColumns, labeled: bool, seen: dict[Any, Any]) -> Example:
         taught = next((name for name in (columns.label, *SCORES) if isinstance(row.values.get(name or ""), list)), None)
         pairs = columns._replace(label=None) if taught else columns
-        example = super().to_example(row, pairs, labeled and not taught, seen)
+        example = self.texts.to_example(row, pairs, labeled and not taught, seen)
         cells = [(name, row.values.get(name)) for name in columns.negatives]
         texts = [(name, text) for name, cell in cells for text in (cell if isinstance(cell, list) else [cell])]
         negatives = tuple(require_string(text, name, row.place) for name, text in texts if text not in (None, ""))
@@ -70,3 +84,7 @@ class TextTuples(LabeledTexts):
             count = f"{len(negatives)} negatives: expected {1 + len(negatives)} numbers, first that of the positive"
             raise UserError(f"{row.place}: {taught!r} has {len(scores)} scores, and there are {count}")
         return replace(example, negatives=negatives, scores=tuple(score for score in scores if score is not None))
+
+
+PAIRS = Reader(TextTuples(LabeledTexts(label_names=(), paired=True, optional=True)))
+"""Reads queries with texts that are right for them, whatever scores there are."""
