@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from bertie.pretraining.glove import GloveConfig as GloveConfig
     from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain as pretrain
+    from bertie.retrieval.evaluate import evaluate_search as evaluate_search
+    from bertie.retrieval.mine import mine as mine
     from bertie.tasks.inspect_data import inspect_data as inspect_data
     from bertie.tasks.scoring import score as score
     from bertie.tokenizers.tokenizer import Tokenizer as Tokenizer
@@ -60,6 +62,7 @@ _HOMES = {
     "convert": "bertie.predict.convert.export",
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
+    "evaluate_search": "bertie.retrieval.evaluate",
     "extend_tokenizer": "bertie.corpus.vocabulary",
     "finetune": "bertie.finetuning.finetune",
     "glove": "bertie.pretraining.glove",
@@ -67,6 +70,7 @@ _HOMES = {
     "inspect_data": "bertie.tasks.inspect_data",
     "inspect_model": "bertie.inspect.inspect",
     "load": "bertie.predict.load",
+    "mine": "bertie.retrieval.mine",
     "minimal_pairs": "bertie.predict.minimal_pairs",
     "plan": "bertie.pretraining.budget_plan",
     "prepare": "bertie.corpus.prepare",
