@@ -3,14 +3,16 @@
     python benchmarks/contrastive.py PAIRS.jsonl MODEL --threads 2
     python benchmarks/contrastive.py PAIRS.jsonl MODEL --memory 1024
 
-A step is the loss and the gradients of 64 pairs, whose texts are cut at 256 tokens, without an update. All ways take turns in each
-round; the table has the median of the rounds. sentence-transformers gets its best mini-batch of those tried, and its texts sorted by
-length. With --memory: one step of so many pairs of 256 tokens each, and the peak memory of the process.
+The file has lines with "query" and "positive". A step is the loss and the gradients of 64 pairs, whose texts are cut at 256
+tokens, without an update. All ways take turns in each round; the table has the median of the rounds. sentence-transformers gets
+several sizes of mini-batches, and its texts sorted by length. With --memory: one step of so many pairs of 256 tokens each, and
+the peak memory of the process.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import resource
 import statistics
@@ -57,13 +59,16 @@ def _step(model: Any, batcher: MicroBatcher, units: list[list[Sequence]]) -> Cal
 
 
 def peers_step(source: str, pairs: list[Any], **mini_batch: Any) -> Callable[[], float]:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+    import sentence_transformers
 
-    model = SentenceTransformer(source, device="cpu")
+    library: Any = sentence_transformers
+
+    model = library.SentenceTransformer(source, device="cpu")
     model.max_seq_length = LENGTH
     model.train()
-    loss = CachedMultipleNegativesRankingLoss(model, **mini_batch)
+    loss = importlib.import_module(
+        "sentence_transformers.sentence_transformer.losses"
+    ).CachedMultipleNegativesRankingLoss(model, **mini_batch)
     ordered = sorted(pairs, key=lambda pair: len(pair[1]))
     sides: Any = [model.tokenize([pair[side] for pair in ordered]) for side in (0, 1)]
 
@@ -76,10 +81,12 @@ def peers_step(source: str, pairs: list[Any], **mini_batch: Any) -> Callable[[],
     return step
 
 
-def memory(source: str, count: int) -> None:
+def memory(source: str, count: int, row_tokens: int) -> None:
     rng = np.random.default_rng(0)
     checkpoint = read_checkpoint(source)
-    config = read_recipe({"extends": "embed", "max_length": LENGTH, "training": {"batch_size": count}})
+    config = read_recipe(
+        {"extends": "embed", "max_length": LENGTH, "training": {"batch_size": count, "row_tokens": row_tokens}}
+    )
     task: Any = config.task
 
     def text(number: int, part: int) -> Sequence:
@@ -101,16 +108,25 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", type=int, default=0)
+    parser.add_argument("--row-tokens", type=int, default=4096)
     args = parser.parse_args()
     runtime.use_threads(args.threads)
     if args.memory:
-        memory(args.model, args.memory)
+        memory(args.model, args.memory, args.row_tokens)
         return
     rows = [json.loads(line) for line in args.pairs.read_text(encoding="utf-8").splitlines()]
     chosen = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))[:64]]
-    pairs = [tuple(list(row.values())[-2:]) for row in chosen]
-    ways = {f"bertie, parts of {size:,} tokens": bertie_step(args.model, pairs, size) for size in (1 << 20, 8192, 4096, 2048)}
-    for mini in ({"mini_batch_size": 8}, {"mini_batch_size": 16}, {"mini_batch_size": 32}, {"mini_batch_num_tokens": 4096}):
+    pairs = [(row["query"], row["positive"]) for row in chosen]
+    ways = {
+        f"bertie, parts of {size:,} tokens": bertie_step(args.model, pairs, size)
+        for size in (1 << 20, 8192, 4096, 2048)
+    }
+    for mini in (
+        {"mini_batch_size": 8},
+        {"mini_batch_size": 16},
+        {"mini_batch_size": 32},
+        {"mini_batch_num_tokens": 4096},
+    ):
         ways[f"sentence-transformers, {mini}"] = peers_step(args.model, pairs, **mini)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     losses = {name: step() for name, step in ways.items()}

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from bertie.base.contracts import Batch, ComparedBatch, MicroBatch
+from bertie.base.contracts import Batch, MicroBatch
 from bertie.base.errors import UserError
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import Layout
@@ -59,7 +59,7 @@ class Position:
 class Step:
     """The micro-batches of one optimizer step that this rank computes."""
 
-    micro_batches: list[MicroBatch] | list[ComparedBatch]
+    micro_batches: list[MicroBatch]
     position: Position
     """Position of this step."""
     after: Position

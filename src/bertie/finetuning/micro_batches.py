@@ -51,7 +51,8 @@ class MicroBatcher:
     def step(self, units: list[list[Sequence]], position: Position, after: Position, ranks: Ranks) -> Step:
         """Return this rank's share of the units of a step."""
         if self.task.unit == "batch":
-            return Step([self.compared(units, ranks)], position, after, (ranks.rank,))
+            compared: Any = self.compared(units, ranks)
+            return Step([compared], position, after, (ranks.rank,))
         share = ranks.own_range(len(units))  # may be empty in the last step of an epoch
         parts = self.split(units[share.start : share.stop]) if share else []
         numbers = tuple(share[: len(parts)])  # at most one for each unit: no other rank has them

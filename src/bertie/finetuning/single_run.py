@@ -83,7 +83,8 @@ def train_run(
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
     if data.task.unit == "batch":
-        model.heads[data.task.kind].gather = ranks.gathered
+        head: Any = model.heads[data.task.kind]
+        head.gather = ranks.gathered
     data.task.start_with_frequencies(model.heads[data.task.kind], data.train_sequences)
     precision = run_precision(run, config.training.precision, ranks)
     runtime.require_precision(precision, model)

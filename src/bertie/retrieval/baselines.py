@@ -104,20 +104,21 @@ class Lsa:
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         """Yield for each query the score of every document."""
         from sklearn.decomposition import TruncatedSVD
-        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.feature_extraction import text as of_text
         from sklearn.preprocessing import normalize
 
         texts = [self.words.of(list(part.values())) for part in (collection.documents, collection.queries)]
         if not any(texts[0]):
             yield from [np.full(len(texts[0]), -np.inf)] * len(texts[1])
             return
-        weigh: Any = TfidfVectorizer(analyzer=list, sublinear_tf=True)
+        library: Any = of_text
+        weigh = library.TfidfVectorizer(analyzer=list, sublinear_tf=True)
         documents, queries = weigh.fit_transform(texts[0]), weigh.transform(texts[1])
         if min(documents.shape) > self.dimensions:
-            reduce = TruncatedSVD(self.dimensions, random_state=0).fit(documents)
+            reduce: Any = TruncatedSVD(self.dimensions, random_state=0).fit(documents)
             documents, queries = reduce.transform(documents), reduce.transform(queries)
         else:  # nothing to reduce
             documents, queries = documents.toarray(), queries.toarray()
-        documents = normalize(documents)
-        for query in normalize(queries):
-            yield np.where((scores := documents @ query) != 0, scores, -np.inf)
+        normalized: list[Any] = [normalize(side) for side in (documents, queries)]
+        for query in normalized[1]:
+            yield np.where((scores := normalized[0] @ query) != 0, scores, -np.inf)

@@ -84,9 +84,10 @@ def find_leaks(collection: Collection, shown: Shown) -> Leaks:
 
 def _nearest(queries: list[str], training: list[str]) -> np.ndarray:
     """Return for each query the largest Jaccard index of its words with those of a training query, float64 [T]."""
-    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.feature_extraction import text as of_text
 
-    count: Any = CountVectorizer(analyzer=lambda text: set(re.findall(r"\w+", text.lower())), dtype=np.float32)
+    library: Any = of_text
+    count = library.CountVectorizer(analyzer=lambda text: set(re.findall(r"\w+", text.lower())), dtype=np.float32)
     both = count.fit_transform([*queries, *training]) if any(map(str.strip, queries + training)) else None
     if both is None or not training:
         return np.zeros(len(queries))
