@@ -22,6 +22,7 @@ SECTION = re.compile("^(Args|Attributes|Returns|Yields|Raises):$", re.MULTILINE)
 GROUPS = {
     "Load and predict": "load Predictor WordSearch Generation embed search minimal_pairs",
     "Fine-tune": "finetune glue score",
+    "Search": "evaluate_search mine",
     "Pre-train": "pretrain plan run_lab compare glove GloveConfig demo",
     "Prepare data": "inspect_data train_tokenizer extend_tokenizer Tokenizer prepare",
     "Look inside": "inspect_model Inspection prune_heads",
@@ -31,7 +32,8 @@ GROUPS = {
 RESULTS = {
     "bertie.finetuning.finetune": "Finetuned",
     "bertie.tasks.predictions": "ClassPrediction NumberPrediction NumbersPrediction TagPrediction Entity SpanPrediction "
-    "SpanCandidate ChoicePrediction SimilarityPrediction",
+    "SpanCandidate ChoicePrediction SimilarityPrediction RelevancePrediction",
+    "bertie.examples.queries.collection": "Collection",
     "bertie.tasks.label_sets": "LabelSetPrediction",
     "bertie.predict.fill_mask": "MaskPrediction Filling",
     "bertie.predict.likelihood": "TextScore",

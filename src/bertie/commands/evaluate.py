@@ -13,6 +13,7 @@ from bertie.commands.model_options import ModelOptions
 from bertie.examples.queries.collection import is_collection, read_collection
 from bertie.predict.load import NoTaskError, load, read_task
 from bertie.predict.shared import shared
+from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.evaluate import SearchOptions, evaluate_search, said
 from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
@@ -42,7 +43,8 @@ class Args:
     split: str = "test"
     """Name of the file in the folder's qrels/."""
     task: AnyTask | None = None
-    search: SearchOptions = SearchOptions()
+    search: Flat[SearchOptions] = SearchOptions()
+    bm25: Flat[Bm25] = Bm25()
     out: Path | None = None
     """Output folder: predictions.jsonl, scores.json (also per class) and report.html (with charts); for a search, rankings in
     TREC's format, queries.jsonl, scores.json and report.html."""
@@ -79,7 +81,7 @@ def _search(args: Args, files: dict[str, Path | None]) -> JsonResult:
     if args.task != defaults(args.run)["task"]:
         raise UsageError("flags of --task are for labeled examples: leave them out for a search")
     collection = read_collection(args.data, args.split, **files)
-    result = evaluate_search(load(args.run, **vars(args.how)), collection, args.out, args.search)
+    result = evaluate_search(load(args.run, **vars(args.how)), collection, args.out, args.search, args.bm25)
     for line in said(result):
         console.result(line)
     return _reported(args, result)

@@ -8,6 +8,7 @@ from pathlib import Path
 from bertie.commands.flags import Flat, JsonResult
 from bertie.commands.model_options import ModelOptions
 from bertie.predict.load import load
+from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.mine import MineOptions, mine
 
 
@@ -24,9 +25,10 @@ class Args:
     reranker: str = ""
     """Model that scores pairs and drops negatives that are relevant for it."""
     options: Flat[MineOptions] = MineOptions()
+    bm25: Flat[Bm25] = Bm25()
     how: Flat[ModelOptions] = ModelOptions()
 
 
 def run(args: Args) -> JsonResult:
     models = [load(name, **vars(args.how)) if name else None for name in (args.model, args.reranker)]
-    return mine(args.data, args.out, *models, options=args.options)
+    return mine(args.data, args.out, *models, options=args.options, bm25=args.bm25)

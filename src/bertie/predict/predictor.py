@@ -307,7 +307,8 @@ class Predictor:
 
         Returns:
             One prediction per input, in order: `ClassPrediction`, `NumberPrediction`, `NumbersPrediction`,
-            `ChoicePrediction`, `SpanPrediction`, `TagPrediction` or `SimilarityPrediction`, by the kind of the task.
+            `ChoicePrediction`, `SpanPrediction`, `TagPrediction`, `SimilarityPrediction` or `RelevancePrediction`, by the kind of
+            the task.
 
         Raises:
             UsageError: An input, or the strategy, does not fit the task.

@@ -29,19 +29,18 @@ class Words:
     Text without blanks between words, such as Chinese, gives pairs of characters.
     """
 
-    language: str = "english"
-    """Language of the stemmer (Snowball's; Porter's for English) and the stop words. none: neither."""
+    stemmer: str = "english"
 
     def of(self, texts: list[str]) -> list[list[str]]:
         """Return the words of each text. Raises UsageError for an unknown language."""
         import Stemmer
         from bm25s import stopwords
 
-        if self.language not in (known := ["none", *Stemmer.algorithms()]):
-            raise UsageError(f"--search.bm25.words.language {self.language}: the languages are {join_names(known)}")
-        english = self.language == "english"
-        stop = set(getattr(stopwords, f"STOPWORDS_{'EN' if english else self.language.upper()}", ()))
-        stem = list if self.language == "none" else Stemmer.Stemmer("porter" if english else self.language).stemWords
+        if self.stemmer not in (known := ["none", *Stemmer.algorithms()]):
+            raise UsageError(f"--stemmer {self.stemmer}: the stemmers are {join_names(known)}")
+        english = self.stemmer == "english"
+        stop = set(getattr(stopwords, f"STOPWORDS_{'EN' if english else self.stemmer.upper()}", ()))
+        stem = list if self.stemmer == "none" else Stemmer.Stemmer("porter" if english else self.stemmer).stemWords
         return [stem([word for word in _pieces(text) if word not in stop]) for text in texts]
 
 
@@ -62,7 +61,12 @@ class Bm25:
     """Saturation of the counts of a word."""
     b: Fraction = 0.4
     """Share of the length of a document in the norm."""
-    words: Words = Words()
+    stemmer: str = "english"
+    """Language of the stemmer (Snowball's; Porter's for English) and of the stop words, also for LSA. none: neither."""
+
+    @property
+    def words(self) -> Words:
+        return Words(self.stemmer)
 
     @property
     def name(self) -> str:
@@ -70,7 +74,7 @@ class Bm25:
 
     @property
     def settings(self) -> str:
-        return f"Lucene's formula, k1 {self.k1:g}, b {self.b:g}, words: {self.words.language}"
+        return f"Lucene's formula, k1 {self.k1:g}, b {self.b:g}, words: {self.stemmer}"
 
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         """Yield for each query the score of every document. Documents without a word of the query are not found."""
@@ -99,7 +103,7 @@ class Lsa:
 
     @property
     def settings(self) -> str:
-        return f"{self.dimensions} dimensions, 1 + log tf, idf, words: {self.words.language}"
+        return f"{self.dimensions} dimensions, 1 + log tf, idf, words: {self.words.stemmer}"
 
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         """Yield for each query the score of every document."""

@@ -52,13 +52,10 @@ class SearchOptions:
     """Number of first documents that a reranker reads."""
     label: str = ""
     """The class of a reranker that means "relevant", if its name does not say so."""
-    bm25: Bm25 = Bm25()
 
     def __post_init__(self) -> None:
         if not self.cutoffs or min(self.cutoffs) < 1 or max(self.cutoffs) > self.depth:
-            raise UsageError(
-                f"--search.cutoffs {self.cutoffs}: give numbers from 1 to --search.depth, which is {self.depth}"
-            )
+            raise UsageError(f"--cutoffs {self.cutoffs}: give numbers from 1 to --depth, which is {self.depth}")
 
 
 def evaluate_search(
@@ -66,6 +63,7 @@ def evaluate_search(
     collection: str | Path | Collection,
     out: str | Path | None = None,
     options: SearchOptions = SearchOptions(),
+    bm25: Bm25 = Bm25(),
 ) -> dict[str, Any]:
     """Evaluate a model as a search: a reranker if it scores pairs, otherwise by the vectors of queries and documents.
 
@@ -75,6 +73,7 @@ def evaluate_search(
         out: Output folder: the rankings in TREC's format, the measures of each query (queries.jsonl), scores.json and
             report.html. Replaces an earlier evaluation.
         options: How to evaluate.
+        bm25: The BM25 beside the model, which is also what a reranker reorders.
 
     Returns:
         {"scores": {measure: value}, "systems": {name: {"settings", measure: [value, low, high]}}, "differences": of the model
@@ -89,7 +88,7 @@ def evaluate_search(
     judged = (collection if isinstance(collection, Collection) else read_collection(collection)).judged()
     if (own := [query for query in judged.queries if judged.is_own(query)]) and not options.omit_own_id:
         problem = f"{len(own):,} queries are documents with the same id, which every search finds first"
-        console.warn(f"{judged.name}: {problem}: leave them out with --search.omit-own-id")
+        console.warn(f"{judged.name}: {problem}: leave them out with --omit-own-id")
     predictor = model if isinstance(model, Predictor) else load(model)
     title = f"{predictor.folder.absolute().name} on {judged.name}"
     files = (*RUNS.values(), QUERIES, SCORES, PAGE)
@@ -97,7 +96,7 @@ def evaluate_search(
         names = measures.names(options.cutoffs)
         systems = [
             judge(system, judged, options.cutoffs, options.depth, options.omit_own_id)
-            for system in _systems(predictor, options)
+            for system in _systems(predictor, options, bm25)
         ]
         leaks = _leaks(predictor, judged, options)
         result: dict[str, Any] = {"of": title, **_result(predictor, systems, leaks, names)}
@@ -115,15 +114,15 @@ def evaluate_search(
     return NotebookDict({**result, "out": str(out)}, Path(str(out)) / PAGE)
 
 
-def _systems(predictor: Predictor, options: SearchOptions) -> list[System]:
+def _systems(predictor: Predictor, options: SearchOptions, bm25: Bm25) -> list[System]:
     """Return the model, the baselines, and the rankings to compare with."""
-    first = RunFile(options.first_stage) if options.first_stage else options.bm25
+    first = RunFile(options.first_stage) if options.first_stage else bm25
     reranks = relevance(predictor.task, options.label) is not None
     model = Reranker(predictor, first, options.rerank, options.label) if reranks else DenseSearch(predictor)
     if options.first_stage and not reranks:
-        raise UsageError(f"--search.first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
+        raise UsageError(f"--first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
     earlier = [RunFile(path) for path in dict.fromkeys([*filter(None, [options.first_stage]), *options.compare])]
-    return [model, options.bm25, Lsa(words=options.bm25.words), *earlier]
+    return [model, bm25, Lsa(words=bm25.words), *earlier]
 
 
 def _leaks(predictor: Predictor, collection: Collection, options: SearchOptions) -> list[Leaks]:
@@ -135,12 +134,12 @@ def _leaks(predictor: Predictor, collection: Collection, options: SearchOptions)
         return [find_leaks(collection, trained_on(source)) for source in sources]
     if missing := [source for source in known if not Path(source).exists()]:
         console.warn(
-            f"no report of leaks: {missing[0]}, on which the model was trained, is gone: name it with --search.trained-on"
+            f"no report of leaks: {missing[0]}, on which the model was trained, is gone: name it with --trained-on"
         )
         return []
     if collection.folder and any((collection.folder / "qrels").glob("train.*")):
         return [find_leaks(collection, trained_on(collection.folder))]
-    console.info("no report of leaks: name what the model was trained on with --search.trained-on")
+    console.info("no report of leaks: name what the model was trained on with --trained-on")
     return []
 
 

@@ -42,7 +42,6 @@ class MineOptions:
     """Random documents of a query, in addition."""
     label: str = ""
     """The class of the filter that means "relevant", if its name does not say so."""
-    bm25: Bm25 = Bm25()
 
 
 def mine(
@@ -51,6 +50,7 @@ def mine(
     model: str | Path | Predictor | None = None,
     reranker: str | Path | Predictor | None = None,
     options: MineOptions = MineOptions(),
+    bm25: Bm25 = Bm25(),
 ) -> dict[str, Any]:
     """Write a line of JSON for each query: its text ("query"), its positives ("pos") and its negatives ("neg").
 
@@ -63,6 +63,7 @@ def mine(
         model: What searches: a model with vectors. None: BM25.
         reranker: A model that scores pairs. It drops negatives that it scores above the margin, too.
         options: Which negatives to take.
+        bm25: What searches without a model.
 
     Returns:
         {"out", "queries": lines, "negatives": their number, "dropped": documents by the reason, "without": queries without a
@@ -76,7 +77,7 @@ def mine(
     if out.suffix != ".jsonl" or out.exists():
         raise UsageError(f"{out}: give a new file X.jsonl")
     collection = data if isinstance(data, Collection) else pairs_as_collection(data)
-    system: System = options.bm25
+    system: System = bm25
     if model is not None:
         system = DenseSearch(model if isinstance(model, Predictor) else load(model))
     scorer = load(reranker) if isinstance(reranker, str | Path) else reranker

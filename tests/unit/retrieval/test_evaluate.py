@@ -139,7 +139,7 @@ def test_options_that_fit_nothing_are_refused(model: Predictor, collection: Coll
         evaluate_search(model, collection, options=SearchOptions(first_stage=tmp_path / "a.trec"))
     with pytest.raises(UsageError, match="give numbers from 1 to"):
         SearchOptions(cutoffs=(10, 2000))
-    with pytest.raises(UsageError, match="the languages are none, arabic"):
+    with pytest.raises(UsageError, match="the stemmers are none, arabic"):
         Words("klingon").of(["a"])
 
 
