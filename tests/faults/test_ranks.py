@@ -344,13 +344,18 @@ def test_several_runs_of_several_ranks_are_refused(
     assert_all_refuse(nursery.start(command, ranks=2), tmp_path / "run", told)
 
 
-def test_negatives_of_the_batch_are_not_shared(nursery: Nursery, pretrained: Path, tmp_path: Path) -> None:
+def test_ranks_compare_the_texts_of_a_batch(nursery: Nursery, pretrained: Path, tmp_path: Path) -> None:
+    """In batches of 5 and one of 6, whose last parts differ by rank; a part has one or two texts."""
     rows = [{"text": f"the {'abcdefgh'[i % 8]} ship", "text_pair": f"a {'abcdefgh'[i % 8]} boat"} for i in range(16)]
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = finetune_command(tmp_path, pretrained, tmp_path / "run")
-    victim = nursery.start([command[0], "embed", *command[2:]], ranks=2)
-    assert_all_refuse(victim, tmp_path / "run", "fine-tuning on pairs without scores")
+    for name, ranks in (("alone", 1), ("run", 3)):
+        command = finetune_command(tmp_path, pretrained, tmp_path / name)
+        flags = ["--training.batch-size", "5", "--training.row-tokens", "8"]
+        flags += ["--hidden-dropout-prob", "0", "--attention-probs-dropout-prob", "0"]  # each rank draws its own
+        together = nursery.start([command[0], "embed", *command[2:], *flags], ranks=ranks)
+        assert together.wait() == 0, together.texts
+    assert_close(records(tmp_path / "run"), records(tmp_path / "alone"))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ TASKS: dict[str, tuple[AnyTask, int]] = {  # with the number of labels, 0 for nu
     **{name: (Classify(), classes) for name, classes in REVIEWS.items()},
     "topics.csv": (MultiLabel(), 6),
     "pairs.csv": (Regress(), 51),
-    "search.jsonl": (Embed(text="query", text_pair="passage"), 0),
+    "search.jsonl": (Embed(), 0),
+    "search": (Embed(), 0),
     "entities.conll": (Tag(), 7),
     "relations.jsonl": (Relate(), 5),
     "questions.json": (Span(), 2),
@@ -50,7 +51,7 @@ def test_a_corpus_has_documents(name: str) -> None:
 
 def test_the_page_of_the_data_names_all_files() -> None:
     page = (DATA / "README.md").read_text(encoding="utf-8")
-    assert {"README.md", *re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)} == {
+    assert {"README.md", *re.findall(r"^\| `([\w.]+)/?` \|", page, re.MULTILINE)} == {
         path.name for path in DATA.iterdir()
     }
     assert {"README.md", *TASKS, *TEXTS} == {path.name for path in DATA.iterdir()}

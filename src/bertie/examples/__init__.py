@@ -9,5 +9,6 @@
 - marked_texts.py: two spans of a text; open_nre.py, semeval.py: forms of relations
 - tagged.py: sentences with tags; tag_form.py: how tags mark entities; words.py: the words of a text; annotations.py: spans as
   tags; conll.py, label_studio.py, brat.py: files of sentences
+- queries/: queries with right and wrong texts; collections for a search
 - unlabeled.py: texts without labels
 """

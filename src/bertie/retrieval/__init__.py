@@ -1,5 +1,6 @@
 """Retrieval: judge how well a model finds documents for queries.
 
-Read `system.py` first: a system gives every document a score for a query. `judge.py` ranks the documents and measures; the
-other files are systems, the report of leaks, and the page.
+Read `system.py` first: a system gives every document a score for a query. `baselines.py` has those without a neural network.
+`judge.py` ranks the documents of a collection and measures the rankings with `measures.py`. `evaluate.py` puts a model beside the
+baselines, with the report of `leaks.py`, and writes the files and the page (`page.py`). `mine.py` finds hard negatives.
 """

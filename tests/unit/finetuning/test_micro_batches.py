@@ -11,8 +11,9 @@ import torch
 from tests.unit.small_recipes import fine_tuning
 
 import bertie
-from bertie.base.contracts import MicroBatch, Sequence
+from bertie.base.contracts import ComparedBatch, MicroBatch
 from bertie.finetuning import single_run
+from bertie.finetuning.micro_batches import MicroBatcher, token_multiple
 from bertie.predict.engines import cpu
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
 
@@ -33,15 +34,15 @@ CASES: dict[str, tuple[AnyTask, Any]] = {
 }
 
 
-def watch(seen: list[MicroBatch], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Append every micro-batch to `seen`."""
-    original = single_run._MicroBatcher.micro_batch
+def watch(seen: list[Any], monkeypatch: pytest.MonkeyPatch, name: str = "micro_batch") -> None:
+    """Append every micro-batch to `seen`. name: the method that makes them."""
+    original = getattr(MicroBatcher, name)
 
-    def micro_batch(batcher: single_run._MicroBatcher, sequences: list[Sequence]) -> MicroBatch:
-        seen.append(original(batcher, sequences))
+    def made(batcher: MicroBatcher, *given: Any) -> Any:
+        seen.append(original(batcher, *given))
         return seen[-1]
 
-    monkeypatch.setattr(single_run._MicroBatcher, "micro_batch", micro_batch)
+    monkeypatch.setattr(MicroBatcher, name, made)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_padded_micro_batches_have_the_same_losses(
     losses = {}
     for precision, multiple in (("fp32", 1), ("fp32", 64), ("bf16", 64)):
         seen.clear()
-        monkeypatch.setattr(single_run, "_token_multiple", lambda *_, m=multiple: m)
+        monkeypatch.setattr(single_run, "token_multiple", lambda *_, m=multiple: m)
         training = replace(CONFIG.training, precision=precision)
         config = replace(CONFIG, task=task, training=training, lstm_hidden_size=lstm_hidden_size)
         no_dropout = replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -86,14 +87,14 @@ def test_padded_micro_batches_have_the_same_losses(
 
 def test_only_bf16_on_a_cpu_is_padded() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [single_run._token_multiple(p, d) for d in (cpu, gpu) for p in ("fp32", "bf16")] == [1, 64, 1, 1]
+    assert [token_multiple(p, d) for d in (cpu, gpu) for p in ("fp32", "bf16")] == [1, 64, 1, 1]
 
 
 def test_last_dev_pair_joins_the_batch_before_it(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of one pair has no negatives: its prediction would always be correct."""
     pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(9)]
-    seen: list[MicroBatch] = []
-    watch(seen, monkeypatch)
+    seen: list[ComparedBatch] = []
+    watch(seen, monkeypatch, "compared")
     config = replace(CONFIG, task=Embed(), training=replace(CONFIG.training, batch_size=4))
     bertie.finetune(config, pairs[:8], start, tmp_path / "run", dev=pairs, threads=1)
     assert [len(micro.targets["embed"].weight) for micro in seen] == [4, 4, 4, 5]

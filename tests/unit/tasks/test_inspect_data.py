@@ -31,6 +31,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "span": {"question": "a", "context": "b c", "answers": ["c"]},
     "relate": {"text": "<e1>a</e1> b <e2>c</e2>", "relation": "x"},
     "embed": {"text": "a", "text_pair": "b c", "score": 1},
+    "rerank": {"query": "a", "document": "b c", "label": 1},
     "examples.own_task:Ordinal": {"text": "a b c", "label": "3"},
 }
 

@@ -1,1 +1,2 @@
-"""Queries and the texts that are right or wrong for them: collections for a search, and tuples to train on."""
+"""Queries and the texts that are right or wrong for them: `collection.py` reads collections for a search, `tuples.py` pairs and
+tuples to train on."""

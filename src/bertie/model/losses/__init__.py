@@ -2,4 +2,5 @@
 
 losses.py has the plain ones. chunked_loss.py, loss_slope.py and vocabulary_loss_half.py compute those over the vocabulary in
 little memory or time. soft_targets.py: a teacher's probabilities.
+compared.py: vectors of queries and texts. ranking.py: scores of the texts of a query.
 """
