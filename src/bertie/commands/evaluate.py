@@ -80,8 +80,11 @@ def run(args: Args) -> JsonResult:
 def _search(args: Args, files: dict[str, Path | None]) -> JsonResult:
     if args.task != defaults(args.run)["task"]:
         raise UsageError("flags of --task are for labeled examples: leave them out for a search")
-    collection = read_collection(args.data, args.split, **files)
-    result = evaluate_search(load(args.run, **vars(args.how)), collection, args.out, args.search, args.bm25)
+    with shared_work(args) as share:
+        if not share.first:  # a search is not shared out
+            return {}
+        collection = read_collection(args.data, args.split, **files)
+        result = evaluate_search(load(args.run, **vars(args.how)), collection, args.out, args.search, args.bm25)
     for line in said(result):
         console.result(line)
     return _reported(args, result)

@@ -97,6 +97,10 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
         has_own_head = isinstance(build_encoder(encoder), BringsVocabularyHead)
     if has_own_head or encoder.embedding_width != encoder.hidden_size:
         raise UsageError(f"lm_weight needs a head of word embeddings alone, unlike {where}: set it to 0")
+    if config.task.unit == "batch":
+        raise UsageError(
+            f"lm_weight does not work with {config.task.kind}, whose loss compares a whole batch: set it to 0"
+        )
     pooling = config.task.text_pooling
     pooling = "token" if pooling is None else resolve_pooling(pooling, encoder)
     if pooling != "token" and not pooling_facts(pooling).reads_all:

@@ -69,7 +69,7 @@ class MicroBatcher:
         return groups
 
     def compared(self, units: list[list[Sequence]], ranks: Ranks = SINGLE_PROCESS) -> ComparedBatch:
-        """Return the texts of this rank's share of the units, in parts of at most `training.row_tokens` tokens, and what the
+        """Return the texts of this rank's share of the units, in parts of about `training.row_tokens` tokens, and what the
         loss compares: this share with the texts of all ranks."""
         shares = [Ranks(rank, ranks.count).own_range(len(units)) for rank in range(ranks.count)]
         texts = [[sequence for i in share for sequence in units[i]] for share in shares]

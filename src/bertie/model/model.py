@@ -83,7 +83,8 @@ class Model(nn.Module):
         if not parts:  # of a rank without work in this step, which others wait for
             return torch.zeros(0, self.encoder.config.hidden_size, device=self.device, requires_grad=True)
         *earlier, last = parts
-        anchor = torch.zeros((), requires_grad=True)  # the checkpoint computes gradients only if an input needs some
+        # The checkpoint computes gradients only if an input needs some, and keeps the generator of the input's device.
+        anchor = torch.zeros((), device=self.device, requires_grad=True)
         again = [checkpoint(vectors, part, anchor, use_reentrant=True) for part in earlier]
         return torch.cat([*again, vectors(last, anchor)])
 

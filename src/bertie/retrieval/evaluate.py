@@ -11,10 +11,11 @@ from typing import Any
 
 from bertie.base import console, storage
 from bertie.base.config import Positive
-from bertie.base.errors import UsageError
+from bertie.base.errors import UsageError, UserError
 from bertie.base.notebook import NotebookDict
 from bertie.checkpoints.find import run_of
 from bertie.examples.queries.collection import Collection, read_collection
+from bertie.examples.queries.tuples import PAIRS
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.retrieval import measures
@@ -94,11 +95,11 @@ def evaluate_search(
     files = (*RUNS.values(), QUERIES, SCORES, PAGE)
     with evaluation_folder(Path(out), title, files) if out else nullcontext() as place:
         names = measures.names(options.cutoffs)
+        leaks = _leaks(predictor, judged, options)
         systems = [
             judge(system, judged, options.cutoffs, options.depth, options.omit_own_id)
             for system in _systems(predictor, options, bm25)
         ]
-        leaks = _leaks(predictor, judged, options)
         result: dict[str, Any] = {"of": title, **_result(predictor, systems, leaks, names)}
         result |= {"queries": len(judged.queries), "documents": len(judged.documents)}
         result["seconds"] = round(time.monotonic() - started, 3)
@@ -130,8 +131,15 @@ def _leaks(predictor: Predictor, collection: Collection, options: SearchOptions)
     environment = run_of(predictor.folder) / ENVIRONMENT
     known = storage.read_json(environment).get(TRAINED_ON, []) if environment.is_file() else []
     sources = options.trained_on or [source for source in known if Path(source).exists()]
+    reader = PAIRS if predictor.task is None or options.trained_on else predictor.task.reader
     if sources:
-        return [find_leaks(collection, trained_on(source)) for source in sources]
+        try:
+            return [find_leaks(collection, trained_on(source, reader)) for source in sources]
+        except (UserError, UsageError) as error:
+            if options.trained_on:
+                raise
+            console.warn(f"no report of leaks: {error}")
+            return []
     if missing := [source for source in known if not Path(source).exists()]:
         console.warn(
             f"no report of leaks: {missing[0]}, on which the model was trained, is gone: name it with --trained-on"

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from bertie.base.errors import UserError
 from bertie.examples.queries.collection import Collection, is_collection, read_collection
-from bertie.examples.queries.tuples import PAIRS
+from bertie.examples.queries.tuples import PAIRS, is_right
+from bertie.examples.reader import Reader
 from bertie.tasks.scoring import labeled_examples
 
 NEAR = 0.8  # Jaccard index of the sets of words from which two queries are near-equal
@@ -55,14 +57,16 @@ class Leaks:
         }
 
 
-def trained_on(source: str | Path) -> Shown:
+def trained_on(source: str | Path, reader: Reader = PAIRS) -> Shown:
     """Read training data: a collection's folder (its split train), or a file of pairs as `bertie finetune embed` reads.
 
     Raises UsageError or UserError.
     """
     path = Path(source)
     if not is_collection(path):
-        pairs = labeled_examples(PAIRS, path)
+        pairs = [each for each in labeled_examples(reader, path) if getattr(each, "text_pair", None) and is_right(each)]
+        if not pairs:
+            raise UserError(f"{path} has no pairs of texts")
         return Shown(path.name, [pair.text for pair in pairs], {pair.text_pair or "" for pair in pairs})
     known = read_collection(path, "train")
     queries = [known.queries[query] for query in known.positives if query in known.queries]

@@ -15,8 +15,8 @@ import numpy as np
 from bertie.base import console, seeding, storage
 from bertie.base.config import Count, Fraction, Positive
 from bertie.base.errors import UsageError, UserError
-from bertie.examples.queries.collection import Collection
-from bertie.examples.queries.tuples import PAIRS
+from bertie.examples.queries.collection import Collection, read_collection, split_of
+from bertie.examples.queries.tuples import PAIRS, is_right
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.retrieval.baselines import Bm25
@@ -76,7 +76,7 @@ def mine(
     out = Path(out)
     if out.suffix != ".jsonl" or out.exists():
         raise UsageError(f"{out}: give a new file X.jsonl")
-    collection = data if isinstance(data, Collection) else pairs_as_collection(data)
+    collection = data.judged() if isinstance(data, Collection) else pairs_as_collection(Path(data))
     system: System = bm25
     if model is not None:
         system = DenseSearch(model if isinstance(model, Predictor) else load(model))
@@ -105,15 +105,17 @@ def mine(
     return {"out": str(out), "queries": len(lines), "negatives": total, "dropped": dict(dropped), "without": without}
 
 
-def pairs_as_collection(data: str | Path) -> Collection:
-    """Return training data of `embed` as a collection: equal texts are one query, or one document."""
+def pairs_as_collection(data: Path) -> Collection:
+    """Return training data of `embed` as a collection: of a file of pairs, equal texts are one query, or one document."""
+    if split := split_of(data):
+        return read_collection(*split).judged()
     examples = labeled_examples(PAIRS, data)
     texts = dict.fromkeys(text for example in examples for text in (example.text_pair or "", *example.negatives))
     numbers = {text: str(number) for number, text in enumerate(texts)}
     queries = {text: str(number) for number, text in enumerate(dict.fromkeys(example.text for example in examples))}
     grades: dict[str, dict[str, int]] = {number: {} for number in queries.values()}
     for example in examples:
-        grades[queries[example.text]][numbers[example.text_pair or ""]] = 1
+        grades[queries[example.text]][numbers[example.text_pair or ""]] = int(is_right(example))
     by_number = {number: text for text, number in numbers.items()}
     return Collection(by_number, {number: text for text, number in queries.items()}, grades, Path(data).name).judged()
 
@@ -129,7 +131,7 @@ def _chosen(
     for drawn, ((query, question), scores) in enumerate(searched):
         known = [number[name] for name in collection.positives[query] if name in number]
         right = {same[texts[i]] for i in known} | {same[question], ""}
-        limit = options.margin * scores[known].max() if known and np.isfinite(scores[known]).any() else np.inf
+        limit = _limit(scores[known].max(), options) if known and np.isfinite(scores[known]).any() else np.inf
         found = order(scores, ties, options.first + len(known)).tolist()
         positives = set(known)
         reasons: dict[str, Callable[[int], bool]] = {
@@ -160,11 +162,15 @@ def _filtered(
 ) -> list[int]:
     """Return the documents that a reranker scores below the margin."""
     scores = scorer.rerank(question, [*positives, *(texts[i] for i in found)], options.label)
-    best = scores[: len(positives)].max()
-    limit = best * options.margin if best > 0 else best  # a share of a score below 0 would be above it
+    limit = _limit(scores[: len(positives)].max(), options)
     kept = [i for i, score in zip(found, scores[len(positives) :], strict=True) if score <= limit]
     dropped[FILTER] += len(found) - len(kept)
     return kept
+
+
+def _limit(best: float, options: MineOptions) -> float:
+    """Return the largest score of a negative: below that of the best positive, also if scores are below 0."""
+    return best - (1 - options.margin) * abs(best)
 
 
 def _plain(text: str) -> str:

@@ -102,7 +102,7 @@ class DenseSearch:
         """Return a hash of the model, of how it reads texts, and of the texts."""
         digest = hashlib.sha256(repr((self.settings, self.unit, self.model.engine, len(texts))).encode())
         for name, tensor in self.model.model.state_dict().items():
-            digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(name.encode() + tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
         digest.update(repr(self.model.text_embedding).encode())
         for sequence in self.model.text_sequences(texts[:SEQUENCES_AT_ONCE], ""):  # the tokenizer
             digest.update(sequence.input_ids.tobytes())

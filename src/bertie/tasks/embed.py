@@ -56,7 +56,6 @@ class Embed(TaskDefaults):
     labels = ()
     paired = None
     input_form = "a list of two texts"
-    together = queries
 
     kind: Literal["embed"] = "embed"
     text: str = ""
@@ -143,6 +142,10 @@ class Embed(TaskDefaults):
         }
         single = files.pooling[0] if files and len(files.pooling) == 1 else "mean"
         return replace(self, pooling=self.pooling or single, **prompts)
+
+    def together(self, examples: list[Example]) -> list[tuple[str, ...]]:
+        """Return the query of each example, or both texts of a scored pair."""
+        return queries(self, examples) if examples[0].label is None else [example.texts for example in examples]
 
     def fit(self, examples: list[Example]) -> Embed:
         """Return the task with the range of the scores, if the pairs have any.

@@ -161,7 +161,7 @@ def as_whole(task: object, unit: list[Sequence], number: float) -> list[Sequence
 def queries(task: object, examples: list[Any]) -> list[tuple[str, ...]]:  # noqa: ARG001
     """Return the query of each example, if queries have several texts, which may be those of others, too: `Task.together`."""
     repeated = len({example.text for example in examples}) < len(examples)
-    return [(example.text,) if repeated and example.label is None else example.texts for example in examples]
+    return [(example.text,) if repeated else example.texts for example in examples]
 
 
 def all_texts(task: object, examples: list[Any]) -> list[tuple[str, ...]]:  # noqa: ARG001

@@ -65,8 +65,9 @@ def compared(
     score = np.array([sequences[text].target.score for text in second], np.float32)
     masked = masked_back = np.zeros((0, 0), bool)
     if contrast:
-        masked = _masked_candidates([sequences[i].target for i in first], [sequences[i].target for i in second], own)
-        masked_back = masked[:, own].T if back else masked_back
+        queries_B = [sequences[i].target for i in first]
+        masked = _masked_candidates(queries_B, [sequences[i].target for i in second], own)
+        masked_back = _masked_queries(queries_B, [sequences[i].target for i in second[own]]) if back else masked_back
     rows, texts = np.arange(len(own)), len(sequences)
     return PairTargets(index, label, weight, rows, first, second, own, group, score, masked, masked_back, texts)
 
@@ -81,6 +82,18 @@ def _masked_candidates(queries_B: list[Known], candidates_C: list[Known], own_B:
     for line, query in zip(masked, queries_B, strict=True):
         line |= np.isin(number_C, query.positives)
     masked[np.arange(len(own_B)), own_B] = False
+    return masked
+
+
+def _masked_queries(queries_B: list[Known], positives_B: list[Known]) -> np.ndarray:
+    """Return which queries a positive is not contrasted with, bool [B, B]: all for which it is right but the own one, and queries
+    that are there already."""
+    number_B = np.array([query.number for query in queries_B], np.int64)
+    again = np.ones(len(number_B), bool)
+    again[np.unique(number_B, return_index=True)[1]] = False
+    right_BB = np.array([[each.number in query.positives for query in queries_B] for each in positives_B], bool)
+    masked = right_BB.reshape(len(number_B), -1) | again
+    np.fill_diagonal(masked, False)
     return masked
 
 

@@ -63,7 +63,8 @@ class Rerank(TaskDefaults):
     label: str = ""
     """Column of the score, or of a list of scores: of the text, and of each negative; empty: detected from the header."""
     no_label: text_options.UnknownLabels = ()
-    truncation: text_options.TextTruncation = "head"
+    truncation: Literal["head", "tail", "head_tail"] = "head"
+    """Part to read of a text that is too long, as for classify."""
     pooling: text_options.HeadReads = "model"
     loss: RankingLoss | None = None
     """Loss. By default margin_mse with a teacher's scores of texts and negatives, mse with scores of pairs outside of 0 to 1,
@@ -93,9 +94,9 @@ class Rerank(TaskDefaults):
             UserError: An example has neither a negative nor a score, or examples differ in that.
             UsageError: The loss does not fit the examples.
         """
-        scored, taught = examples[0].label is not None, any(example.scores for example in examples)
+        self.validate(examples)
+        scored, taught = not examples[0].negatives, any(example.scores for example in examples)
         task = replace(self, scored=scored)
-        task.validate(examples)
         scores = [score for example in examples for score in _scores(example)]
         shares = all(0 <= score <= 1 for score in scores)
         loss = self.loss or ("margin_mse" if taught else "bce" if shares else "mse")
@@ -107,25 +108,32 @@ class Rerank(TaskDefaults):
             raise UsageError(
                 f"task.loss {loss} needs scores from 0{' to 1' * (loss == 'bce')}: these go to {max(scores):g}"
             )
+        if self.pooling == "both_orders":
+            raise UsageError("task.pooling both_orders reads a pair twice: choose another one for rerank")
+        if loss == "softmax" and (none := [each for each in examples if not any(_scores(each))]):
+            raise UserError(f"{none[0].source}: every text has the score 0, so no text should be first")
         if len(set(scores)) == 1:
             raise UserError(f"every text has the score {scores[0]:g} ({examples[0].source} …): nothing to learn")
         return replace(task, loss=loss)
 
     def validate(self, examples: list[Example]) -> None:
-        """Check that the examples have what the training examples have. Raises UserError."""
+        """Check that all examples have negatives, or all a score. Raises UserError."""
         for example in examples:
             if example.text_pair is None:
                 raise UserError(
                     f"{example.source}: found one text, expected a query and a text: name it with --task.text-pair"
                 )
-            if self.scored and parse_label_number(example.label) is None:
-                raise UserError(f"{example.source}: no score, but the training pairs have scores")
-            if not self.scored and not example.negatives:
+            if not example.negatives and parse_label_number(example.label) is None:
                 raise UserError(f"{example.source}: no negative and no score: bertie mine finds negatives")
+            if bool(example.negatives) != bool(examples[0].negatives):
+                raise UserError(
+                    f"{example.source}: only some examples have negatives; the first is {examples[0].source}"
+                )
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Encode a sequence for each text of an example: part 0 is its text, the others are its negatives. The target is the
-        score; None without one."""
+        score; None without one, or for a negative that is right for the query in another example."""
+        right = {(example.text, example.text_pair) for example in examples if example.label is None}
         queries = truncation.tokenize(tokenizer, [example.text for example in examples])
         texts = [(example.text_pair or "", *example.negatives) for example in examples]
         pieces = iter(truncation.tokenize(tokenizer, [text for of in texts for text in of]))
@@ -135,20 +143,26 @@ class Rerank(TaskDefaults):
             for part in range(len(of)):
                 pair = [query, next(pieces)]
                 [sequence] = truncation.to_sequences(tokenizer, pair, max_length, self.truncation, separate=separate)
-                sequences.append(replace(sequence, example=number, part=part, target=scores[part]))
+                known = part > 0 and not example.scores and (example.text, of[part]) in right
+                target = None if known else scores[part]
+                sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
+
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Return the sequences without negatives that are right in another example."""
+        return [sequence for sequence in sequences if sequence.target is not None or not sequence.part]
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         loss: Any = partial(ranking_loss, self.loss or "bce")
         return PooledHead(width, 1, head_dropout(config), loss, config.head_layers)
 
     def targets(self, batch: Any, sequences: list[Sequence], index: np.ndarray) -> RankTargets:  # noqa: ARG002
-        _, group, sizes = np.unique(
-            [sequence.example for sequence in sequences], return_inverse=True, return_counts=True
-        )
+        places = dict[int, int]()  # ascending, though the examples are shuffled
+        group = np.array([places.setdefault(sequence.example, len(places)) for sequence in sequences], np.int64)
+        sizes = np.bincount(group)
         known = np.array([sequence.target is not None for sequence in sequences])
         score = np.array([sequence.target or 0.0 for sequence in sequences], np.float32)
-        return RankTargets(index, group.astype(np.int64), (known / sizes[group]).astype(np.float32), score)
+        return RankTargets(index, group, (known / sizes[group]).astype(np.float32), score)
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
@@ -173,7 +187,7 @@ class Rerank(TaskDefaults):
         """Return the rows of mrr, the mean of 1 / rank of the text among its negatives, and accuracy, the share of first ranks;
         or of pearson and spearman."""
         self.validate(examples)
-        if self.scored:
+        if not examples[0].negatives:
             sums = number_sums([_scores(example)[0] for example in examples], [each.score for each in predictions])
             return {name: sums[name] for name in ("spearman", "pearson")}
         ranks = _ranks(predictions)
@@ -186,7 +200,7 @@ class Rerank(TaskDefaults):
     def evaluate(self, predictions: list[RelevancePrediction], examples: list[Example]) -> Evaluation:
         """Return the evaluation: the loss is the number of negatives above the text, or the distance of the ranks of scores."""
         self.validate(examples)
-        if self.scored:
+        if not examples[0].negatives:
             from scipy.stats import rankdata
 
             gold, found = [_scores(example)[0] for example in examples], [each.score for each in predictions]

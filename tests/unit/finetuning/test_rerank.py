@@ -86,3 +86,28 @@ def test_examples_that_do_not_fit_are_named(task: Rerank, rows: list[dict[str, A
     fitted, examples = training_examples(task, rows)
     with pytest.raises((UserError, UsageError), match=problem):
         fitted.fit(examples)
+
+
+def test_groups_of_shuffled_examples_and_known_positives(small_tokenizer: Any) -> None:
+    """Groups ascend in the order of a batch, and a negative that is right in another row is not trained on."""
+    rows = [{"query": "a", "positive": "p", "negative": ["n", "q"]}, {"query": "a", "positive": "q", "negative": "n"}]
+    task, examples = training_examples(Rerank(), rows)
+    task = task.fit(examples)
+    sequences = task.training_sequences(task.encode(examples, small_tokenizer, 32))
+    assert [(each.example, each.part, each.target) for each in sequences] == [
+        (0, 0, 1),
+        (0, 1, 0),
+        (1, 0, 1),
+        (1, 1, 0),
+    ]
+    shuffled = [*sequences[2:], *sequences[:2]]
+    assert task.targets(None, shuffled, np.arange(4)).label.tolist() == [0, 0, 1, 1]
+
+
+def test_it_is_scored_as_the_evaluated_examples_are(pretrained: Path) -> None:
+    found = bertie.finetune(
+        replace(CONFIG, training=replace(CONFIG.training, steps=1)), LISTS[:9], pretrained, dev=LISTS[30:]
+    )
+    pairs = [{**PAIR, "document": f"b {i}", "label": i % 2} for i in range(4)]
+    examples = list(found.task.reader.values(pairs, labeled=True))
+    assert set(found.task.score(list(found.predict_stream(examples)), examples)) == {"spearman", "pearson"}

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.retrieval.test_collection import lines
+from tests.unit.retrieval.test_collection import folder, lines
 
 from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
 from bertie.examples.queries.collection import Collection
 from bertie.retrieval.baselines import Bm25
-from bertie.retrieval.mine import MineOptions, mine
+from bertie.retrieval.mine import MineOptions, _limit, mine, pairs_as_collection
 from bertie.tasks.embed import Embed
 from bertie.tasks.scoring import labeled_examples
 
@@ -103,3 +103,20 @@ def test_command_mines_from_pairs_with_a_model(pretrained: Path, tmp_path: Path)
         assert row["pos"] == [b for a, b in pairs if a == row["query"]]
         assert not set(row["pos"]) & set(row["neg"])
         assert len(set(row["neg"])) == len(row["neg"]) <= 5
+
+
+def test_a_collection_gives_all_its_documents(tmp_path: Path) -> None:
+    """Also those that are right for no query; texts of pairs with the score 0 are no positives."""
+    folder(tmp_path)
+    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\n")
+    assert set(pairs_as_collection(tmp_path).documents) == {"d1", "d2"}
+    assert set(pairs_as_collection(tmp_path / "qrels" / "test.tsv").queries) == {"q1", "q2"}
+    scored = lines(tmp_path / "a.jsonl", [{"query": "a", "document": x, "label": y} for x, y in (("p", 1), ("n", 0))])
+    assert list(pairs_as_collection(scored).positives.values()) == [["0"]]
+    unjudged = Collection(DOCUMENTS, {"q": "red apple", "unknown": "x"}, {"q": {"p": 1}})
+    assert mine(unjudged, tmp_path / "b.jsonl")["queries"] == 1
+
+
+def test_margin_is_below_the_positive_also_for_distances() -> None:
+    assert _limit(10.0, MineOptions(margin=0.9)) == 9.0
+    assert _limit(-10.0, MineOptions(margin=0.9)) == -11.0

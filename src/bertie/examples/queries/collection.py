@@ -119,7 +119,16 @@ def read_collection(
     files = [_found(root, name, file) for name, file in (("corpus", corpus), ("queries", queries))]
     documents, texts = map(read_texts, files)
     grades = read_grades(_found(root, f"qrels/{split}", qrels))
-    return Collection(documents, texts, grades, (root or files[0].parent).absolute().name, root)
+    name = (root or files[0].parent).absolute().name + f", {split}" * (qrels is None)
+    return Collection(documents, texts, grades, name, root)
+
+
+def split_of(path: Path) -> tuple[Path, str] | None:
+    """Return the folder and the split that a path names: a folder as BEIR's (its split train), or its file qrels/SPLIT.tsv. None:
+    the path is something else."""
+    if is_collection(path):
+        return path, "train"
+    return (path.parent.parent, path.name.partition(".")[0]) if path.parent.name == "qrels" else None
 
 
 def is_collection(path: Path) -> bool:
@@ -133,7 +142,7 @@ def read_texts(path: Path) -> dict[str, str]:
     for row in map(raise_error, read_rows(path, _names_of_texts)):
         name = _as_id(_value(row.values, _ID, row.place, "id"), row.place)
         text = " ".join(part for part in (_text(row.values, ("title",)), _text(row.values, _TEXT)) if part)
-        if not any(name in row.values for name in (*_TEXT, "title")):
+        if not any(isinstance(row.values.get(name), str) for name in (*_TEXT, "title")):
             raise UserError(f"{row.place}: no text: it has {join_names(row.values)}")
         if texts.setdefault(name, text) != text:
             raise UserError(f"{row.place}: the id {name!r} again, with another text")

@@ -10,10 +10,11 @@ from typing import Any
 
 from bertie.base.errors import UserError
 from bertie.examples.labels import LabelRules
-from bertie.examples.queries.collection import is_collection, read_collection
-from bertie.examples.reader import DataFormat, Reader
+from bertie.examples.queries.collection import read_collection, split_of
+from bertie.examples.reader import DataFormat, Reader, rows_or_lines
 from bertie.examples.rows import Row, parse_label, parse_label_number, require_string
-from bertie.examples.texts import Example, LabeledTexts, TextColumns, rows_or_lines
+from bertie.examples.texts import CLASSES, Example, LabeledTexts, TextColumns
+from bertie.examples.texts import SCORES as PAIR_SCORES
 
 _NEGATIVES = re.compile(r"(hard_)?neg(ative)?s?([ _-]?\d+)?", re.IGNORECASE)
 SCORES = ("scores", "teacher_scores")
@@ -22,10 +23,8 @@ SCORES = ("scores", "teacher_scores")
 def tuple_rows(kind: TextTuples, path: Path, labeled: bool) -> Iterator[Any]:
     """Yield the rows of a file, one for each positive where a cell lists several; or the pairs of a query and a positive of a
     collection: its folder, for the split train, or its file qrels/SPLIT.tsv."""
-    if is_collection(path) or path.parent.name == "qrels":
-        folder = path if path.is_dir() else path.parent.parent
-        split = "train" if path.is_dir() else path.name.partition(".")[0]
-        collection = read_collection(folder, split).judged()
+    if split := split_of(path):
+        collection = read_collection(*split).judged()
         for query, documents in collection.positives.items():
             for document in documents:
                 if document in collection.documents:
@@ -33,9 +32,9 @@ def tuple_rows(kind: TextTuples, path: Path, labeled: bool) -> Iterator[Any]:
                     yield Row(texts, f"{path.name}: {query}, {document}", f"{path}: {query}, {document}")
         return
     for row in rows_or_lines(kind.texts, path, labeled):
-        lists = [name for name, value in row.values.items() if name.lower() in ("pos", "positive", "positives")
+        lists = [name for name, value in row.values.items() if name.lower() in ("pos", "positive")
                  and isinstance(value, list)] if isinstance(row, Row) else []  # fmt: skip
-        if not lists:
+        if not lists or not row.values[lists[0]]:
             yield row
             continue
         for number, text in enumerate(row.values[lists[0]], 1):
@@ -86,5 +85,13 @@ class TextTuples:
         return replace(example, negatives=negatives, scores=tuple(score for score in scores if score is not None))
 
 
-PAIRS = Reader(TextTuples(LabeledTexts(label_names=(), paired=True, optional=True)))
-"""Reads queries with texts that are right for them, whatever scores there are."""
+PAIRS = Reader(
+    TextTuples(LabeledTexts(label_names=tuple(dict.fromkeys((*PAIR_SCORES, *CLASSES))), numbers=None, optional=True))
+)
+"""Reads queries with texts, and their scores, if there are some."""
+
+
+def is_right(example: Example) -> bool:
+    """Return whether the text of a pair is right for its query: it has no score, or one above 0."""
+    score = parse_label_number(example.label)
+    return score is None or score > 0
