@@ -127,6 +127,10 @@ def load_task_data(
         console.warn(f"skipped {len(skipped):,} of {len(train_examples):,} training examples: {reason}")
     if not train_sequences:
         raise UserError("there is nothing to train on")
+    if task.shows_example:
+        first = [sequence for sequence in train_sequences if sequence.example == train_sequences[0].example]
+        texts = [" ".join(checkpoint.tokenizer.tokens(sequence.input_ids)) for sequence in first]
+        console.info(f"the first example as the model reads it: {' | '.join(map(shorten, texts))}")
     smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")

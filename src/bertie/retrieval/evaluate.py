@@ -103,7 +103,10 @@ def evaluate_search(
         result: dict[str, Any] = {"of": title, **_result(predictor, systems, leaks, names)}
         result |= {"queries": len(judged.queries), "documents": len(judged.documents)}
         result["seconds"] = round(time.monotonic() - started, 3)
-        for sentence in (ties := tie_changes(systems, names)):
+        first, told = str(options.first_stage or bm25.name), tie_changes(systems, names)
+        if relevance(predictor.task, options.label) and result["differences"][first][names[0]][2] < 0:
+            told.append(f"the reranked documents are significantly worse than those of {first}")
+        for sentence in told:
             console.warn(sentence)
         if place is None:
             return NotebookDict(result)
@@ -111,7 +114,7 @@ def evaluate_search(
             write_run(place / RUNS[one.name], one.name, one.found)
         _write_queries(place / QUERIES, judged, systems, names)
         storage.write_json(place / SCORES, result)
-        storage.write_atomic(place / PAGE, search_page(title, judged, systems, leaks, result, names, ties))
+        storage.write_atomic(place / PAGE, search_page(title, judged, systems, leaks, result, names, told))
     return NotebookDict({**result, "out": str(out)}, Path(str(out)) / PAGE)
 
 

@@ -25,7 +25,7 @@ def search_page(
     leaks: list[Leaks],
     result: dict[str, Any],
     names: list[str],
-    ties: list[str],
+    told: list[str],
 ) -> str:
     """Return report.html.
 
@@ -36,13 +36,13 @@ def search_page(
         leaks: What the training data has shown.
         result: As `evaluate_search` returns it.
         names: The names of the measures.
-        ties: Sentences about scores that depend on the order of equal scores.
+        told: Warnings about the scores.
     """
     about = f"{result['queries']:,} queries, {result['documents']:,} documents, in {result['seconds']:,.1f} s."
     page = Page(title, f"{about} In brackets: the 95 % interval over the queries.")
     page.table(("system", *names), [_row(name, table, names) for name, table in result["systems"].items()])
     page.table(("system", "settings"), [(name, table["settings"]) for name, table in result["systems"].items()])
-    for sentence in ties:
+    for sentence in told:
         page.paragraph(sentence)
     page.heading("Differences")
     page.paragraph(

@@ -50,6 +50,7 @@ class Embed(TaskDefaults):
 
     base_learning_rate = 2e-5
     base_epochs = 1
+    shows_example = True
     facts = HeadFacts("sentence embeddings", "vectors of texts", "sentence-similarity", "vectors")
     prediction = SimilarityPrediction
     text_pooling = None
@@ -185,16 +186,20 @@ class Embed(TaskDefaults):
         _require_pairs(examples)
         first, other = self.prompts
         texts = [(example.text, example.text_pair or "", *example.negatives) for example in examples]
-        flat = [(other if part else first) + text for of in texts for part, text in enumerate(of)]
-        pieces, width = iter(truncation.tokenize(tokenizer, flat)), self.highest - self.lowest
-        sequences = []
-        for number, (example, of) in enumerate(zip(examples, texts, strict=True)):
+        prompted = [[(other if part else first) + text for part, text in enumerate(of)] for of in texts]
+        distinct = list(dict.fromkeys(text for of in prompted for text in of))  # a text may be in many pairs
+        pieces = truncation.tokenize(tokenizer, distinct)
+        made = {
+            text: truncation.to_sequences(tokenizer, [of], max_length)[0]
+            for text, of in zip(distinct, pieces, strict=True)
+        }
+        sequences, width = [], self.highest - self.lowest
+        for number, (example, of) in enumerate(zip(examples, prompted, strict=True)):
             score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
             scores = [None, *example.scores] if example.scores else [target] * len(of)
-            for part in range(len(of)):
-                [sequence] = truncation.to_sequences(tokenizer, [next(pieces)], max_length)
-                sequences.append(replace(sequence, example=number, part=part, target=scores[part]))
+            for part, text in enumerate(of):
+                sequences.append(replace(made[text], example=number, part=part, target=scores[part]))
         return with_relation(sequences)
 
     def training_units(self, sequences: list[Sequence]) -> list[list[Sequence]]:

@@ -43,6 +43,7 @@ class Rerank(TaskDefaults):
 
     base_learning_rate = 2e-5
     base_epochs = 1
+    shows_example = True
     facts = HeadFacts("reranking", "how relevant a text is for a query", "text-classification", "text", "regression")
     prediction = RelevancePrediction
     labels = ()

@@ -66,6 +66,8 @@ class TaskDefaults(Protocol):
     """The recipe of fine-tuning with the other settings, for a task outside of bertie: a shipped one, or a TOML file."""
     untrainable: Any = ""
     """Why an example may have no sequence to train on, for messages."""
+    shows_example: Any = False
+    """Whether fine-tuning prints its first example as the model reads it, because it may have prompts or several texts."""
     tuned: Any = ""
     """Name of the field with a parameter that `calibrate` tunes after training, such as the threshold of SQuAD 2.0. The field is
     empty or None if it was not tuned. Empty: the task has no such parameter."""
@@ -81,10 +83,8 @@ class TaskDefaults(Protocol):
     score = score_by_sums
     """Computes the metrics, by name: see `example_sums.score_by_sums`. Raises UserError as `validate`."""
     as_trained = as_given
-    """Returns the task with what only training decides about reading and encoding, from the task of a trained model.
-
-    Raises UsageError if a setting contradicts it.
-    """
+    """Returns the task with what only training decides about reading and encoding, from the task of a trained model. Raises
+    UsageError if a setting contradicts it."""
     relevance = no_relevance
     """Returns how to read from the prediction for a pair how relevant the second text is for the first.
 

@@ -12,6 +12,8 @@ from tests.unit.small_recipes import fine_tuning
 
 import bertie
 from bertie.base.errors import UsageError, UserError
+from bertie.examples.queries.collection import Collection
+from bertie.retrieval.evaluate import SearchOptions, evaluate_search
 from bertie.tasks.rerank import Rerank
 from bertie.tasks.scoring import training_examples
 
@@ -111,3 +113,24 @@ def test_it_is_scored_as_the_evaluated_examples_are(pretrained: Path) -> None:
     pairs = [{**PAIR, "document": f"b {i}", "label": i % 2} for i in range(4)]
     examples = list(found.task.reader.values(pairs, labeled=True))
     assert set(found.task.score(list(found.predict_stream(examples)), examples)) == {"spearman", "pearson"}
+
+
+def test_a_reranker_that_is_worse_than_its_first_stage_is_told(
+    pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first stage has all 30 positives in front, and the reranker reverses it."""
+    training = replace(CONFIG.training, steps=1)
+    bertie.finetune(
+        replace(CONFIG, training=training), LISTS[:9], pretrained, tmp_path / "run", dev=LISTS[30:], threads=1
+    )
+    assert "the first example as the model reads it: [CLS] " in capsys.readouterr().err
+    model = bertie.load(tmp_path / "run")
+    documents = {f"{part}{i}": f"{word} The {i}" for i in range(30) for part, word in (("p", "and"), ("n", "in"))}
+    queries, grades = {f"q{i}": f"{i}" for i in range(30)}, {f"q{i}": {f"p{i}": 1} for i in range(30)}
+    ranked = (f"q{i} Q0 {part}{i} 1 {score} x" for i in range(30) for part, score in (("p", 2), ("n", 1)))
+    (tmp_path / "first.trec").write_text("\n".join(ranked))
+    reverse: Any = replace(model)
+    reverse.__dict__["rerank"] = lambda _, texts, __: np.arange(len(texts), dtype=float)
+    options = SearchOptions(first_stage=tmp_path / "first.trec", trained_on=())
+    evaluate_search(reverse, Collection(documents, queries, grades), options=options)
+    assert "the reranked documents are significantly worse than those of" in capsys.readouterr().err
