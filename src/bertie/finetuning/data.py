@@ -129,8 +129,9 @@ def load_task_data(
         raise UserError("there is nothing to train on")
     if task.shows_example:
         first = [sequence for sequence in train_sequences if sequence.example == train_sequences[0].example]
-        texts = [" ".join(checkpoint.tokenizer.tokens(sequence.input_ids)) for sequence in first]
-        console.info(f"the first example as the model reads it: {' | '.join(map(shorten, texts))}")
+        texts = [" ".join(checkpoint.tokenizer.tokens(sequence.input_ids)) for sequence in first[:2]]
+        shown = " | ".join(text if len(text) <= 160 else f"{text[:160]} …" for text in texts)
+        console.info(f"the first example as the model reads it: {shown}")
     smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")

@@ -202,7 +202,7 @@ def said(result: dict[str, Any]) -> list[str]:
     lines += [row(f"model − {name}", table, names[:1]) for name, table in result["differences"].items()]
     for source, rows in result["leaks"].items():
         lines.append(
-            f"trained on {source}: {console.percent(rows['shared_positives'])} of the positives are positives there"
+            f"compared with {source}: {console.percent(rows['shared_positives'])} of the positives are positives there"
         )
         for name, table in list(rows.items())[1:]:
             few = " (too few)" * table["too_few"]
