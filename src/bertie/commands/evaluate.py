@@ -67,6 +67,8 @@ def run(args: Args) -> JsonResult:
         return _search(args, files)
     if args.data is None:
         raise UsageError("bertie evaluate needs --data: labeled examples, or a folder as BEIR's")
+    if (args.search, args.bm25, args.split) != (SearchOptions(), Bm25(), "test"):
+        raise UsageError(f"{args.data} has labeled examples: leave out the flags of a search")
     with shared_work(args) as share:
         model = shared(load(args.run, task=args.task, **vars(args.how)), share)
         if not share.first:
@@ -78,8 +80,8 @@ def run(args: Args) -> JsonResult:
 
 
 def _search(args: Args, files: dict[str, Path | None]) -> JsonResult:
-    if args.task != defaults(args.run)["task"]:
-        raise UsageError("flags of --task are for labeled examples: leave them out for a search")
+    if args.strict or args.task != defaults(args.run)["task"]:
+        raise UsageError("--strict and the flags of --task are for labeled examples: leave them out for a search")
     with shared_work(args) as share:
         if not share.first:  # a search is not shared out
             return {}

@@ -90,6 +90,8 @@ def evaluate_search(
     if (own := [query for query in judged.queries if judged.is_own(query)]) and not options.omit_own_id:
         problem = f"{len(own):,} queries are documents with the same id, which every search finds first"
         console.warn(f"{judged.name}: {problem}: leave them out with --omit-own-id")
+    if out and (blank := [name for name in (*judged.documents, *judged.queries) if len(name.split()) > 1]):
+        raise UserError(f"{judged.name}: the id {blank[0]!r} has a blank, which TREC's format cannot hold: omit --out")
     predictor = model if isinstance(model, Predictor) else load(model)
     title = f"{predictor.folder.absolute().name} on {judged.name}"
     files = (*RUNS.values(), QUERIES, SCORES, PAGE)
@@ -205,7 +207,7 @@ def said(result: dict[str, Any]) -> list[str]:
             f"compared with {source}: {console.percent(rows['shared_positives'])} of the positives are positives there"
         )
         for name, table in list(rows.items())[1:]:
-            few = " (too few)" * table["too_few"]
+            few = " (too few)" * table["too_few"] + ", the row that counts" * (name == result["headline"])
             scores = "; ".join(row(one, table[one], names[:1]) for one in result["systems"] if one in table)
             lines.append(f"  {name}, {table['queries']:,}{few}{'; ' * bool(scores)}{scores}")
     return lines

@@ -50,7 +50,7 @@ def search_page(
     )
     page.table(("other", *names), [_row(name, table, names) for name, table in result["differences"].items()])
     for leak in leaks:
-        _draw_leaks(page, leak, result["leaks"][leak.trained_on], names[0])
+        _draw_leaks(page, leak, result["leaks"][leak.trained_on], names[0], result["headline"])
     model, other = systems[0], systems[1]
     differences = model.values[:, 0] - other.values[:, 0]
     order = np.argsort(-differences, kind="stable")
@@ -70,11 +70,12 @@ def search_page(
 
 
 def _row(name: str, table: dict[str, Any], names: list[str]) -> list[str]:
-    return [name, *(str(Interval(*table[key])).replace(" ", "\u00a0") for key in names)]
+    return [name, *(str(Interval(*table[key])) for key in names)]
 
 
-def _draw_leaks(page: Page, leak: Leaks, rows: dict[str, Any], measure: str) -> None:
+def _draw_leaks(page: Page, leak: Leaks, rows: dict[str, Any], measure: str, headline: str) -> None:
     page.heading("What the training data has shown")
+    page.paragraph(f"The row that counts for this model: {headline}.")
     page.paragraph(
         f"Training data: {leak.trained_on}. {leak.near.sum():,} of {len(leak.near):,} queries have a near-equal one in it, "
         f"{leak.equal.sum():,} of them an equal one; {100 * leak.shared_positives:.1f} % of the positives are positives there."

@@ -103,7 +103,7 @@ class DenseSearch:
         digest = hashlib.sha256(repr((self.settings, self.unit, self.model.engine, len(texts))).encode())
         for name, tensor in self.model.model.state_dict().items():
             digest.update(name.encode() + tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-        digest.update(repr(self.model.text_embedding).encode())
+        digest.update(repr((self.model.text_embedding, self.model.model.encoder.config)).encode())
         for sequence in self.model.text_sequences(texts[:SEQUENCES_AT_ONCE], ""):  # the tokenizer
             digest.update(sequence.input_ids.tobytes())
         for text in texts:

@@ -167,6 +167,9 @@ class Embed(TaskDefaults):
         ):
             if loss in names and not fits:
                 raise UsageError(f"task.loss {loss} learns from {needed}: the training examples are others")
+        of_infonce = self.both_directions or self.positives != "pairs"
+        if of_infonce and (loss or ("mse" if known else "infonce")) != "infonce":
+            raise UsageError("task.positives and task.both_directions are for infonce: leave them out")
         if loss == "margin_mse" and not all(example.negatives for example in examples):
             raise UserError("task.loss margin_mse needs a negative in each training example")
         if not known:

@@ -59,9 +59,7 @@ def compared(
     first = query_C[own]
     # A negative belongs to the first positive of its query.
     group = np.where(part[second] == 1, np.cumsum(part[second] == 1) - 1, np.searchsorted(first, query_C))
-    weight = (1 / np.bincount(first, minlength=1)[first]).astype(
-        np.float32
-    )  # the positives of a query share its weight
+    weight = (1 / np.bincount(first, minlength=1)[first]).astype(np.float32)  # a query's positives share its weight
     score = np.array([sequences[text].target.score for text in second], np.float32)
     masked = masked_back = np.zeros((0, 0), bool)
     if contrast:

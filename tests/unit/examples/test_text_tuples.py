@@ -68,6 +68,7 @@ def test_scores_that_do_not_match_are_named(tmp_path: Path) -> None:
     ("task", "row", "problem"),
     [
         (Embed(loss="cosent"), {"anchor": "a", "positive": "p"}, "cosent learns from pairs with scores"),
+        (Embed(positives="one"), {"sentence1": "a", "sentence2": "p", "score": 1}, "are for infonce: leave them out"),
         (Embed(loss="kl"), {"anchor": "a", "positive": "p"}, "kl learns from tuples with a teacher's scores"),
         (
             Embed(loss="infonce"),

@@ -185,3 +185,14 @@ def test_references_on_real_collections(shared_data: Path) -> None:
         "scifact": (69, 3),
         "nfcorpus": (5, 4),
     }
+
+
+def test_flags_and_ids_that_fit_nothing_are_refused(pretrained: Path, model: Predictor, tmp_path: Path) -> None:
+    folder(tmp_path)
+    assert main(["evaluate", str(pretrained), "--data", str(tmp_path), "--strict"]) == 2
+    labeled = lines(tmp_path / "a.jsonl", [{"text": "a", "label": "x"}])
+    assert main(["evaluate", str(pretrained), "--data", str(labeled), "--depth", "10", "--cutoffs", "5"]) == 2
+    blank = Collection({"d 1": "a"}, {"q": "a"}, {"q": {"d 1": 1}})
+    with pytest.raises(UserError, match="the id 'd 1' has a blank"):
+        evaluate_search(model, blank, tmp_path / "out")
+    assert evaluate_search(model, blank)["queries"] == 1
