@@ -175,8 +175,7 @@ def _result(predictor: Predictor, systems: list[Judged], leaks: list[Leaks], nam
         }
         for leak in leaks
     }
-    fine_tuned = predictor.task is not None and leaks and not leaks[0].near.all()
-    result["headline"] = [*leaks[0].rows][1] if fine_tuned else "all queries"
+    result["headline"] = [*leaks[0].rows][1] if predictor.task is not None and leaks else "all queries"
     return result
 
 
