@@ -14,7 +14,7 @@ from bertie.examples.queries.collection import is_collection, read_collection
 from bertie.predict.load import NoTaskError, load, read_task
 from bertie.predict.shared import shared
 from bertie.retrieval.baselines import Bm25
-from bertie.retrieval.evaluate import SearchOptions, evaluate_search, said
+from bertie.retrieval.evaluate import SearchOptions, evaluate_search, opened, said
 from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
 from bertie.training.sharing import shared_work
@@ -26,11 +26,12 @@ SHARED = True
 class Args:
     """Score a fine-tuned model on labeled examples. With --out, also write predictions and a report of the errors.
 
-    With a collection of documents, queries and grades, score any model as a search, beside BM25 and LSA.
+    With a collection of documents, queries and grades, score any model, or a ranking in TREC's format, as a search, beside BM25
+    and LSA.
     """
 
     run: Positional[str]
-    """A fine-tuned run, or a fine-tuned model's folder or hub id; for a search, any model."""
+    """A fine-tuned run, or a fine-tuned model's folder or hub id; for a search, any model, or a file with a ranking."""
     data: Path | None = None
     """Labeled examples, in a file format that `bertie finetune` reads; or a folder as BEIR's, with corpus.jsonl, queries.jsonl
     and qrels/."""
@@ -54,7 +55,9 @@ class Args:
 
 
 def defaults(run: str) -> dict[str, Any]:
-    """Return the defaults that a run determines: its task; none for a model without one."""
+    """Return the defaults that a run determines: its task; none for a model without one, or a ranking."""
+    if Path(run).is_file():
+        return {"task": None}
     try:
         return {"task": read_task(run)}
     except NoTaskError:
@@ -86,7 +89,7 @@ def _search(args: Args, files: dict[str, Path | None]) -> JsonResult:
         if not share.first:  # a search is not shared out
             return {}
         collection = read_collection(args.data, args.split, **files)
-        result = evaluate_search(load(args.run, **vars(args.how)), collection, args.out, args.search, args.bm25)
+        result = evaluate_search(opened(args.run, **vars(args.how)), collection, args.out, args.search, args.bm25)
     for line in said(result):
         console.result(line)
     return _reported(args, result)

@@ -60,7 +60,7 @@ class SearchOptions:
 
 
 def evaluate_search(
-    model: str | Path | Predictor,
+    model: str | Path | Predictor | RunFile,
     collection: str | Path | Collection,
     out: str | Path | None = None,
     options: SearchOptions = SearchOptions(),
@@ -69,7 +69,7 @@ def evaluate_search(
     """Evaluate a model as a search: a reranker if it scores pairs, otherwise by the vectors of queries and documents.
 
     Args:
-        model: A loaded model, or a source as in `load`.
+        model: A loaded model, or a source as in `load`; or a ranking in TREC's format, of any program.
         collection: A collection, or a folder as BEIR's, whose split test is used.
         out: Output folder: the rankings in TREC's format, the measures of each query (queries.jsonl), scores.json and
             report.html. Replaces an earlier evaluation.
@@ -92,8 +92,8 @@ def evaluate_search(
         console.warn(f"{judged.name}: {problem}: leave them out with --omit-own-id")
     if out and (blank := [name for name in (*judged.documents, *judged.queries) if len(name.split()) > 1]):
         raise UserError(f"{judged.name}: the id {blank[0]!r} has a blank, which TREC's format cannot hold: omit --out")
-    predictor = model if isinstance(model, Predictor) else load(model)
-    title = f"{predictor.folder.absolute().name} on {judged.name}"
+    predictor = opened(model) if isinstance(model, str | Path) else model
+    title = f"{predictor.path if isinstance(predictor, RunFile) else predictor.folder.absolute().name} on {judged.name}"
     files = (*RUNS.values(), QUERIES, SCORES, PAGE)
     with evaluation_folder(Path(out), title, files) if out else nullcontext() as place:
         names = measures.names(options.cutoffs)
@@ -102,7 +102,8 @@ def evaluate_search(
             judge(system, judged, options.cutoffs, options.depth, options.omit_own_id)
             for system in _systems(predictor, options, bm25)
         ]
-        result: dict[str, Any] = {"of": title, **_result(predictor, systems, leaks, names)}
+        result: dict[str, Any] = {"of": title, **_result(systems, leaks, names)}
+        result["headline"] = [*leaks[0].rows][1] if leaks and (predictor.task or options.trained_on) else "all queries"
         result |= {"queries": len(judged.queries), "documents": len(judged.documents)}
         result["seconds"] = round(time.monotonic() - started, 3)
         first, told = str(options.first_stage or bm25.name), tie_changes(systems, names)
@@ -120,18 +121,30 @@ def evaluate_search(
     return NotebookDict({**result, "out": str(out)}, Path(str(out)) / PAGE)
 
 
-def _systems(predictor: Predictor, options: SearchOptions, bm25: Bm25) -> list[System]:
+def opened(source: str | Path, **how: Any) -> Predictor | RunFile:
+    """Return what a source names: a ranking if it is a file, otherwise a model, loaded as `load` does."""
+    if not Path(source).is_file():
+        return load(source, **how)
+    if any(how.values()):
+        raise UsageError(f"{source} is a ranking: leave out the flags of a model")
+    return RunFile(Path(source), "model")
+
+
+def _systems(predictor: Predictor | RunFile, options: SearchOptions, bm25: Bm25) -> list[System]:
     """Return the model, the baselines, and the rankings to compare with."""
     first = RunFile(options.first_stage) if options.first_stage else bm25
     reranks = relevance(predictor.task, options.label) is not None
-    model = Reranker(predictor, first, options.rerank, options.label) if reranks else DenseSearch(predictor)
+    if isinstance(predictor, RunFile):
+        model: System = predictor
+    else:
+        model = Reranker(predictor, first, options.rerank, options.label) if reranks else DenseSearch(predictor)
     if options.first_stage and not reranks:
         raise UsageError(f"--first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
     earlier = [RunFile(path) for path in dict.fromkeys([*filter(None, [options.first_stage]), *options.compare])]
     return [model, bm25, Lsa(words=bm25.words), *earlier]
 
 
-def _leaks(predictor: Predictor, collection: Collection, options: SearchOptions) -> list[Leaks]:
+def _leaks(predictor: Predictor | RunFile, collection: Collection, options: SearchOptions) -> list[Leaks]:
     """Return the leaks of what the model was trained on; none if that is unknown."""
     environment = run_of(predictor.folder) / ENVIRONMENT
     known = storage.read_json(environment).get(TRAINED_ON, []) if environment.is_file() else []
@@ -156,7 +169,7 @@ def _leaks(predictor: Predictor, collection: Collection, options: SearchOptions)
     return []
 
 
-def _result(predictor: Predictor, systems: list[Judged], leaks: list[Leaks], names: list[str]) -> dict[str, Any]:
+def _result(systems: list[Judged], leaks: list[Leaks], names: list[str]) -> dict[str, Any]:
     model, others = systems[0], systems[1:]
     tables = {one.name: _table(means(one.values), names) for one in systems}
     result: dict[str, Any] = {
@@ -175,7 +188,6 @@ def _result(predictor: Predictor, systems: list[Judged], leaks: list[Leaks], nam
         }
         for leak in leaks
     }
-    result["headline"] = [*leaks[0].rows][1] if predictor.task is not None and leaks else "all queries"
     return result
 
 

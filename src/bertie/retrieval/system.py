@@ -142,14 +142,22 @@ class RunFile:
     """A ranking in TREC's format: query, Q0, document, rank, score, name. Only the scores order the documents."""
 
     path: Path
+    as_name: str = ""
+    """Its name in tables and files; empty: the path."""
+    task = None  # it has no model
+
+    @property
+    def folder(self) -> Path:
+        """What is judged, in place of the folder of a model."""
+        return self.path
 
     @property
     def name(self) -> str:
-        return str(self.path)
+        return self.as_name or str(self.path)
 
     @property
     def settings(self) -> str:
-        return "the scores in this file"
+        return f"the scores in {self.path}"
 
     @cached_property
     def found(self) -> dict[str, dict[str, float]]:

@@ -134,6 +134,26 @@ def test_written_ranking_is_read_as_it_was(model: Predictor, collection: Collect
     assert all(values == [0, 0, 0] for values in result["differences"][str(options.compare[0])].values())
 
 
+def test_ranking_of_any_program_is_judged(
+    model: Predictor, collection: Collection, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """As the model that wrote it, which is not loaded, beside the same baselines."""
+    expected = evaluate_search(model, collection, tmp_path / "out")
+    ranking = str(tmp_path / "out" / "model.trec")
+    command = ["evaluate", ranking, "--data", str(tmp_path), "--out", str(tmp_path / "again")]
+    assert main([*command, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (result["scores"], result["differences"]) == (expected["scores"], expected["differences"])
+    assert result["systems"]["model"]["settings"] == f"the scores in {ranking}"
+    assert (result["leaks"], result["headline"]) == ({}, "all queries")
+    assert (tmp_path / "again" / "model.trec").read_bytes() == Path(ranking).read_bytes()
+    pairs = lines(tmp_path / "pairs.jsonl", [{"text": "what purrs?", "text_pair": "x"}])
+    told = evaluate_search(ranking, collection, options=SearchOptions(trained_on=(str(pairs),)))
+    assert told["headline"] == "without near-equal training queries"
+    assert main([*command, "--engine", "plain"]) == 2
+    assert "leave out the flags of a model" in capsys.readouterr().err
+
+
 def test_options_that_fit_nothing_are_refused(model: Predictor, collection: Collection, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no reranker"):
         evaluate_search(model, collection, options=SearchOptions(first_stage=tmp_path / "a.trec"))
