@@ -25,9 +25,9 @@ class Args:
     config: Positional[str]
     """TOML file, or kind of task, such as classify, tag or span; for a task of your own, the name of its class:
     my_package:MyTask. --task KIND also sets it."""
-    train: Path
+    train: tuple[Path, ...]
     """Training examples: .tsv (also in GLUE's formats), .csv, .jsonl or .parquet; .json in SQuAD's format; CoNLL
-    columns. .tsv, .csv and .jsonl may be compressed."""
+    columns. .tsv, .csv and .jsonl may be compressed. Of several files, each is a data set (--weights)."""
     model: str
     """Model to start from: a run, a checkpoint folder or a hub id."""
     out: Path

@@ -42,7 +42,8 @@ def parse(verb: str, argv: list[str]) -> Any:
     known = arguments(verb, overrides)
     try:
         parsed = _values(known, argv)
-        if lacks := [a.label for a in known if a.default is REQUIRED and not a.several and a.path not in parsed]:
+        needed = [a for a in known if a.default is REQUIRED and not (a.several and a.positional)]
+        if lacks := [a.label for a in needed if a.path not in parsed]:
             raise UsageError(f"bertie {verb} needs {', '.join(lacks)}")
     except UsageError as error:
         raise UsageError(f"{error} (see bertie {verb} --help)") from error
@@ -89,9 +90,11 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
             words.append(rest.pop(0))
         if argument.switch and equals:
             raise UsageError(f"{name} takes no value, found {value!r}")
-        if not argument.switch and not argument.several and not words:
+        if not argument.switch and not words and (not argument.several or argument.default is REQUIRED):
             raise UsageError(f"{argument.label} needs a value")
-        values[argument.path] = argument.default is not True if argument.switch else _converted(argument, words)
+        value = argument.default is not True if argument.switch else _converted(argument, words)
+        again = argument.several and argument.default is REQUIRED and argument.path in values  # no default to replace
+        values[argument.path] = values[argument.path] + value if again else value
     for argument in known:
         if argument.positional and free:
             words, free = (free, []) if argument.several else (free[:1], free[1:])

@@ -34,6 +34,14 @@ from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.truncation import special_tokens
 
 Examples = str | Path | Iterable[Any]
+"""A file, or Python values. Of training examples also a list of files: each is a data set."""
+
+
+def files_of(train: Examples) -> list[Path]:
+    """Return the files of training examples; none of examples in memory."""
+    given = [train] if isinstance(train, str | Path) else train
+    are_files = isinstance(given, list | tuple) and all(isinstance(each, str | Path) for each in given)
+    return [Path(each) for each in given] if are_files else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +67,23 @@ class TaskData:
         return self.split.dev
 
     @cached_property
+    def units(self) -> list[list[Sequence]]:
+        """What training shuffles and counts: see `Task.training_units`."""
+        return self.task.training_units(self.train_sequences)
+
+    @cached_property
+    def data_sets(self) -> list[np.ndarray]:
+        """The numbers of the units of each data set, int64, if the loss compares the texts of a batch; otherwise all in one."""
+        number = [self.split.data_set[unit[0].example] * (self.task.unit == "batch") for unit in self.units]
+        return [np.flatnonzero(np.equal(number, each)) for each in sorted({*number})]
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that training and evaluation depend on beside the configuration: the initial weights,
         the tokenized examples, and the dev and test examples themselves."""
         head = [weights_fingerprint(self.checkpoint.files), len(self.train_sequences), self.task.labels]
-        digest = hashlib.sha256(repr(head).encode())
+        sizes = [len(each) for each in self.data_sets if len(self.data_sets) > 1]
+        digest = hashlib.sha256(repr([*head, *sizes]).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
             digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())
         for example in [*self.dev, *self.split.test]:
@@ -88,7 +108,7 @@ def load_task_data(
 
     Args:
         config: The configuration.
-        train: The training examples: a file, or Python values.
+        train: The training examples: a file, several, or Python values.
         dev: The dev examples; None: a part of the training examples.
         checkpoint: The checkpoint whose tokenizer and maximum length are used.
         test: The test examples; None: a part of the training examples, if the configuration says so.
@@ -132,24 +152,26 @@ def load_task_data(
         texts = [" ".join(checkpoint.tokenizer.tokens(sequence.input_ids)) for sequence in first[:2]]
         shown = " | ".join(text if len(text) <= 160 else f"{text[:160]} …" for text in texts)
         console.info(f"the first example as the model reads it: {shown}")
-    smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
-    if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
-        raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
-    return TaskData(task, split, train_sequences, encoded[1], checkpoint)
+    data = TaskData(task, split, train_sequences, encoded[1], checkpoint)
+    _check_batches(config, data)
+    return data
 
 
 def _examples(
     config: FinetuneConfig, train: Examples, dev: Examples | None, test: Examples | None, checkpoint: Checkpoint
 ) -> tuple[Task, SplitExamples]:
     """Return the task, fitted on the training examples, and all examples. Arguments and errors as of `load_task_data`."""
-    train = train if isinstance(train, str | Path) else list(require_list(train))
-    task, labeled = training_examples(config.task, train, config.strict)
-    _report(train, task, labeled)
-    split = hold_out(config, task, train, labeled, (dev is not None, test is not None))
+    sources, task, read = files_of(train) or [list(require_list(train))], config.task, []
+    for source in sources:
+        task, labeled = training_examples(task, source, config.strict)
+        _report(source, task, labeled)
+        read.append(labeled)
+    split = hold_out(config, task, sources, read, (dev is not None, test is not None))
     if 0 < config.max_train_examples < len(split.train):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(split.train))[: config.max_train_examples]
         console.info(f"training on a random subset of {len(chosen):,} of {len(split.train):,} examples")
-        split = replace(split, train=[split.train[i] for i in sorted(chosen)])
+        kept = {name: [getattr(split, name)[i] for i in sorted(chosen)] for name in ("train", "data_set")}
+        split = replace(split, **kept)
     files = sentence_transformers_reader.read(checkpoint.contents, checkpoint.config.hidden_size)
     task = with_pooling(task, checkpoint.config).of_model(files, checkpoint.folder).fit(split.train)
     for name, source in (("dev", dev), ("test", test)):
@@ -174,6 +196,17 @@ def _check_length(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     if longest is not None and config.max_length > longest:
         where = f"{checkpoint.folder}/tokenizer_config.json: model_max_length is {longest}"
         raise UsageError(f"max_length is {config.max_length}, and {where}: give at most that, or change it")
+
+
+def _check_batches(config: FinetuneConfig, data: TaskData) -> None:
+    """Raise UsageError if a batch cannot have what it needs, or if `weights` do not fit the data sets."""
+    smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
+    if data.task.unit == "batch" and (smallest_batch < 2 or min(map(len, data.data_sets)) < 2):
+        raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
+    wrong = [each for each in config.weights if not 0 < each < np.inf]
+    if wrong or len(config.weights) not in (0, len(data.data_sets)):
+        each = f"give a number above 0 for each data set that has turns: {len(data.data_sets)}"
+        raise UsageError(f"weights is {list(config.weights)}: {each}")
 
 
 def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, Any]:

@@ -19,16 +19,16 @@ from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
-from bertie.finetuning.data import Examples, TaskData, load_task_data
+from bertie.finetuning.data import Examples, TaskData, files_of, load_task_data
 from bertie.finetuning.defaults import with_defaults
 from bertie.finetuning.frozen import cache_hidden_states
+from bertie.finetuning.micro_batches import turns
 from bertie.finetuning.recipe import FinetuneConfig, read_recipe
 from bertie.finetuning.single_run import (
     TrainedRun,
     build_model,
     initialized_model,
     require_layers,
-    steps_per_epoch,
     train_run,
 )
 from bertie.finetuning.sweep import (
@@ -136,7 +136,8 @@ def finetune(
             TOML file: {"extends": "classify", "training": {"learning_rate": 3e-4}}. For a task of your own, the task,
             or the name of its class, "my_package:MyTask".
         train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The
-            task's reader determines the formats.
+            task's reader determines the formats. Or a list of files: if the loss compares the texts of a batch, each is a data
+            set with batches of its own, which take turns by `weights` of the configuration.
         model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
         out: The run folder; None to keep everything in memory. Its folder `data` has the parts of the training examples, if some
             are held out.
@@ -189,7 +190,7 @@ def finetune_on_ranks(
     checkpoint.warn_of_training()
     data = load_task_data(config, train, dev, checkpoint, test)
     checkpoint = data.checkpoint
-    config = with_defaults(config, checkpoint.config, steps_per_epoch(config, data))
+    config = with_defaults(config, checkpoint.config, sum(turns(config, data)))
     if config.training.trackers and out is None:
         raise UsageError("training.trackers needs a run folder: give out")
     require_layers(config, data.task, checkpoint.config)
@@ -203,8 +204,9 @@ def finetune_on_ranks(
         if run is not None:
             run.require_same("data", data.fingerprint)
             data.split.write(run.path / PARTS)
-            if isinstance(train, str | Path):
-                run.append(TRAINED_ON, str(Path(train).absolute()))
+            for path in map(str, map(Path.absolute, files_of(train))):
+                if path not in run.environment.get(TRAINED_ON, []):
+                    run.append(TRAINED_ON, path)
         return _trained(config, data, checkpoint, run, dev, ranks)
 
 

@@ -31,6 +31,8 @@ class SplitExamples:
     """The test examples; empty: there are none."""
     rows: dict[str, list[dict[str, Any]]]
     """The rows of the parts of the training examples, by name, with the columns of their source; empty if nothing is held out."""
+    data_set: list[int]
+    """For each example to train on the number of its data set."""
 
     def write(self, folder: Path) -> None:
         """Write the rows of each part to a .jsonl file that is read as their source is. Parts of an earlier start go."""
@@ -43,7 +45,7 @@ class SplitExamples:
 
 
 def hold_out(
-    config: FinetuneConfig, task: Task, source: Any, examples: list[Any], has: tuple[bool, bool]
+    config: FinetuneConfig, task: Task, sources: list[Any], read: list[list[Any]], has: tuple[bool, bool]
 ) -> SplitExamples:
     """Hold out `config.dev_share` of the examples, and `config.test_share`.
 
@@ -53,8 +55,8 @@ def hold_out(
     Args:
         config: The configuration.
         task: The task, which has read the examples.
-        source: The file or the values that they come from.
-        examples: The labeled examples.
+        sources: The files or the values that they come from, one for each data set.
+        read: The labeled examples of each data set.
         has: Whether there are dev examples, and test examples, from elsewhere.
 
     Raises:
@@ -63,18 +65,19 @@ def hold_out(
     """
     _check(config, has)
     shares = {"test": 0.0 if has[1] else config.test_share, "dev": 0.0 if has[0] else config.dev_share}
+    examples = [each for part in read for each in part]
+    data_set = [number for number, part in enumerate(read) for _ in part]
     if not any(shares.values()):
-        return SplitExamples(examples, [], [], {})
-    if isinstance(source, str | Path) and is_stdin(source):
+        return SplitExamples(examples, [], [], {}, data_set)
+    if any(isinstance(source, str | Path) and is_stdin(source) for source in sources):
         raise UsageError(
             "stdin can only be read once, so no part of it can be held out: give --dev, or a file as --train"
         )
-    rows = _rows(task.reader, source)
-    linked = _linked(
-        [_keys(config.group, each, texts, rows) for each, texts in zip(examples, task.together(examples), strict=True)]
-    )
+    where, given = ", ".join(map(name_of, sources)), [_rows(task.reader, source) for source in sources]
+    rows = [given[number].get(each.source, {}) for number, each in zip(data_set, examples, strict=True)]
+    linked = _linked(_keys(config.group, texts, row) for texts, row in zip(task.together(examples), rows, strict=True))
     if config.group:
-        _require_groups(config.group, [rows.get(each.source, {}) for each in examples], source)
+        _require_groups(config.group, rows, where)
     rules = task.reader.kind.label_rules
     labels = [each.gold or () if rules is None or rules.numbers is False else () for each in examples]
     left, taken, parts = np.arange(len(examples)), 0.0, dict[str, np.ndarray]()
@@ -86,21 +89,19 @@ def hold_out(
             task.fit(examples)  # first says what is wrong with the labels
             among = "no class has two examples" if any(labels[i] for i in left) else "it has no two examples"
             problem = f"{among} with different texts{' and groups' * bool(config.group)}"
-            raise UserError(f"{name_of(source)}: no {name} examples can be held out: {problem}", f"Give --{name} FILE")
+            raise UserError(f"{where}: no {name} examples can be held out: {problem}", f"Give --{name} FILE")
         parts[name], left, taken = left[held], left[~held], taken + share
     parts["train"] = left
     listed = [f"{len(parts[name]):,} for {name}" for name in ("dev", "test") if len(parts[name])]
     ways = ["by class"] * any(labels) + [f"by {config.group}"] * bool(config.group)
     console.info(
-        f"{name_of(source)}: held out {' and '.join(listed)} of {len(examples):,} examples"
+        f"{where}: held out {' and '.join(listed)} of {len(examples):,} examples"
         + f" ({', '.join(ways)})" * bool(ways)
         + f"; {len(left):,} to train on"
     )
     chosen = {name: [examples[i] for i in part] for name, part in parts.items()}
-    written = {
-        name: [rows.get(each.source) or task.to_row(each) for each in part] for name, part in chosen.items() if part
-    }
-    return SplitExamples(chosen["train"], chosen["dev"], chosen["test"], written)
+    written = {name: [rows[i] or task.to_row(examples[i]) for i in part] for name, part in parts.items() if len(part)}
+    return SplitExamples(chosen["train"], chosen["dev"], chosen["test"], written, [data_set[i] for i in left])
 
 
 def _check(config: FinetuneConfig, has: tuple[bool, bool]) -> None:
@@ -123,10 +124,10 @@ def _rows(reader: Reader, source: Any) -> dict[str, dict[str, Any]]:
     return {row.source: row.values for row in reversed(rows)}  # of questions with one id, the first is the example
 
 
-def _keys(group: str, example: Any, texts: tuple[str, ...], rows: dict[str, dict[str, Any]]) -> Iterable[Hashable]:
+def _keys(group: str, texts: tuple[str, ...], row: dict[str, Any]) -> Iterable[Hashable]:
     """Yield what an example has in common with those that it must not be apart from."""
     yield min((" ".join(text.lower().split()) for text in texts), key=lambda text: (-len(text), text))
-    yield from ((group, value) for value in _groups(group, [rows.get(example.source, {})]))
+    yield from ((group, value) for value in _groups(group, [row]))
 
 
 def _groups(name: str, rows: list[dict[str, Any]]) -> list[str]:
@@ -134,14 +135,14 @@ def _groups(name: str, rows: list[dict[str, Any]]) -> list[str]:
     return [str(value) for row in rows if (value := row.get(name)) not in (None, "") and value == value]
 
 
-def _require_groups(group: str, rows: list[dict[str, Any]], source: Any) -> None:
+def _require_groups(group: str, rows: list[dict[str, Any]], where: str) -> None:
     """Raise UsageError if no row has the group, or if none share one."""
     values = _groups(group, rows)
     if not values:
         names = join_names(dict.fromkeys(name for row in rows for name in row)) or "none"
-        raise UsageError(f"{name_of(source)}: no column {group!r} to group by; its columns are: {names}")
+        raise UsageError(f"{where}: no column {group!r} to group by; its columns are: {names}")
     if len(values) > 1 and len(set(values)) == len(values):
-        problem = f"{name_of(source)}: every value of {group!r} occurs once, so it groups nothing"
+        problem = f"{where}: every value of {group!r} occurs once, so it groups nothing"
         raise UsageError(problem, "Remove --group, or name another column")
 
 

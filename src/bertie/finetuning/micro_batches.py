@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,33 @@ def token_multiple(precision: runtime.Resolved, device: torch.device) -> int:
     return 64 if precision == "bf16" and device.type == "cpu" else 1
 
 
+def batches_of(config: FinetuneConfig, task: Task, units: int) -> list[slice]:
+    """Return the batches of a pass over units. A unit that would be alone, and compared with none, joins the batch before."""
+    size = config.training.batch_size
+    ends = [*range(size, units - (task.unit == "batch"), size), units]
+    return [slice(*each) for each in pairwise([0, *ends])] if units else []
+
+
+def turns(config: FinetuneConfig, data: TaskData) -> list[int]:
+    """Return the number of batches of each data set in an epoch: all that it has, or its share by weight of as many in all."""
+    counts = [len(batches_of(config, data.task, len(members))) for members in data.data_sets]
+    ends = np.cumsum(config.weights or counts) / sum(config.weights or counts) * sum(counts)
+    return np.diff(ends.round().astype(int), prepend=0).tolist()
+
+
+def epoch_of(config: FinetuneConfig, data: TaskData, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the numbers of the units of each step of an epoch, which are of one data set."""
+    permuted: Any = rng.permutation if config.training.shuffle else np.asarray
+    steps = []
+    for members, count in zip(data.data_sets, turns(config, data), strict=True):
+        batches = []
+        while len(batches) < count:  # its weight may take it through all units several times
+            order = permuted(members)
+            batches += [order[part] for part in batches_of(config, data.task, len(members))]
+        steps += batches[:count]
+    return [steps[i] for i in permuted(range(len(steps)))] if len(data.data_sets) > 1 else steps
+
+
 @dataclass(frozen=True, eq=False)
 class MicroBatcher:
     """Splits the sequences of a step into micro-batches, and pads tokens and head rows to a multiple of `multiple`."""
@@ -41,12 +69,6 @@ class MicroBatcher:
     pad_id: int
     pooled: PooledToken
     multiple: int
-
-    def range_of_step(self, step: int, units: int) -> slice:
-        """Return the units of a step of an epoch. A unit that would be alone, and compared with none, joins the step before."""
-        size = self.config.training.batch_size
-        end = (step + 1) * size
-        return slice(step * size, units if self.task.unit == "batch" and units - end == 1 else end)
 
     def step(self, units: list[list[Sequence]], position: Position, after: Position, ranks: Ranks) -> Step:
         """Return this rank's share of the units of a step."""
@@ -111,12 +133,12 @@ class DevBatches:
     def __init__(self, batcher: MicroBatcher, data: TaskData, examples: set[int]):
         self.batcher = batcher
         chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
-        units, size = data.task.training_units(data.task.training_sequences(chosen)), batcher.config.training.batch_size
-        steps = [units[batcher.range_of_step(i, len(units))] for i in range(-(-len(units) // size))]
+        units = data.task.training_units(data.task.training_sequences(chosen))
+        steps = [units[part] for part in batches_of(batcher.config, data.task, len(units))]
         self.make: Callable[[Any], AnyMicroBatch] = batcher.micro_batch
         self.parts: list[Any] = [part for step in steps for part in batcher.split(step)]
         if data.task.unit == "batch":
-            self.make, self.parts = batcher.compared, [step for step in steps if len(step) > 1 or len(steps) == 1]
+            self.make, self.parts = batcher.compared, steps
 
     def __len__(self) -> int:
         return len(self.parts)

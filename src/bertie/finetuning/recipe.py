@@ -145,6 +145,9 @@ class FinetuneConfig:
     """Share of the training examples to hold out as the test set, which is scored once, after training."""
     group: str = ""
     """Column of the training examples whose equal values are held out together, such as the author or the document."""
+    weights: tuple[float, ...] = ()
+    """How often each data set of several has a turn, if the loss compares the texts of a batch: then each batch is of one data
+    set. By default every example once an epoch; 2 1: two batches of the first for each one of the second, in an epoch as long."""
     max_train_examples: Count = 0
     """Use a random subset of this many training examples, the same for every seed; 0: all."""
     strict: bool = False

@@ -18,7 +18,7 @@ from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.read import Checkpoint, load_weights
 from bertie.finetuning import gpt
 from bertie.finetuning.data import TaskData
-from bertie.finetuning.micro_batches import DevBatches, MicroBatcher, token_multiple
+from bertie.finetuning.micro_batches import DevBatches, MicroBatcher, epoch_of, token_multiple, turns
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
@@ -213,8 +213,7 @@ def _job(
 ) -> TrainingJob:
     config, task = dev.batcher.config, data.task
     settings = config.training
-    units = task.training_units(data.train_sequences)
-    per_epoch = steps_per_epoch(config, data)
+    units, per_epoch = data.units, sum(turns(config, data))
     heads = {task.kind: 1.0, **gpt.auxiliary_weights(config)}
     length = StepCount(settings.steps or settings.epochs * per_epoch)
     loop = LoopSettings(length, settings.learning_rate, settings.max_grad_norm, config.seed, precision, heads)
@@ -222,11 +221,9 @@ def _job(
     def stream(_: int, position: Position) -> Generator[Step]:
         while True:
             rng = seeding.generator(config.seed, seeding.EXAMPLES, position.epoch)
-            order = rng.permutation(len(units)) if settings.shuffle else np.arange(len(units))
-            draws = rng.random(len(units))
+            steps, draws = epoch_of(config, data, rng), rng.random(len(units))
             for step in range(position.step, per_epoch):
-                numbers = order[dev.batcher.range_of_step(step, len(units))]
-                chosen = [task.drawn(units[i], float(draws[i])) for i in numbers]
+                chosen = [task.drawn(units[i], float(draws[i])) for i in steps[step]]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
                 yield dev.batcher.step(chosen, Position(position.epoch, step), after, ranks)
@@ -251,9 +248,3 @@ def _job(
         trackers=settings.trackers,
         ranks=ranks,
     )
-
-
-def steps_per_epoch(config: FinetuneConfig, data: TaskData) -> int:
-    """Return the number of optimizer steps of one epoch. A last batch of one unit without others goes to the one before."""
-    size, units = config.training.batch_size, len(data.task.training_units(data.train_sequences))
-    return -(-(units - (data.task.unit == "batch" and units % size == 1)) // size)

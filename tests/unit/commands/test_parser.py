@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bertie.base import config
+from bertie.base.errors import UsageError
 from bertie.cli import main
 from bertie.commands import VERBS
 from bertie.commands.parser import parse
@@ -114,7 +115,7 @@ def test_values_of_every_type_are_parsed() -> None:
     args = parse(
         "finetune", ["span", "--train=a", "--dev", "b", "--model", "m", "--out", "o", "--grid.batch-size", "8", "16"]
     )
-    assert (args.config, args.train, args.model) == ("span", Path("a"), "m")
+    assert (args.config, args.train, args.model) == ("span", (Path("a"),), "m")
     assert args.recipe.grid.batch_size == (8, 16)
     words = (
         "classify --dev b --model m --out o --train a --task.text x --task.text-pair y --training.learning_rate 1e-4"
@@ -136,6 +137,15 @@ def test_the_last_of_repeated_flags_counts() -> None:
     assert parse("demo", ["--scale", "2", "--scale", "3", "--corpus", "a", "--corpus", "b", "c"]).scale == 3
     assert parse("demo", ["--corpus", "a", "--corpus", "b", "c"]).corpus == [Path("b"), Path("c")]
     assert parse("demo", ["--corpus"]).corpus == []
+
+
+def test_a_required_flag_takes_several_values_at_once_or_one_after_the_other() -> None:
+    words = ["embed", "--model", "m", "--out", "o"]
+    for train in (["--train", "a", "b"], ["--train", "a", "--train", "b"], ["--train=a", "--train=b"]):
+        assert parse("finetune", [*words, *train]).train == (Path("a"), Path("b"))
+    for lacking in ([], ["--train"]):
+        with pytest.raises(UsageError, match="needs"):
+            parse("finetune", [*words, *lacking])
 
 
 def test_a_text_may_begin_with_a_dash() -> None:

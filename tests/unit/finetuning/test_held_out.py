@@ -31,7 +31,7 @@ def parts_of(
 ) -> SplitExamples:
     config = replace(CONFIG, task=task or Classify(), **settings)
     fitted, examples = training_examples(config.task, values)
-    return hold_out(config, fitted, values, examples, has)
+    return hold_out(config, fitted, [values], [examples], has)
 
 
 def labels(examples: Sequence[Any]) -> Counter[str]:
@@ -197,7 +197,7 @@ def test_the_parts_of_a_file_are_read_as_the_file(name: str, content: str, task:
     (tmp_path / name).write_text(content)
     config = replace(CONFIG, task=task, dev_share=0.4)
     read, examples = training_examples(task, tmp_path / name)
-    parts = hold_out(config, read, tmp_path / name, examples, (False, False))
+    parts = hold_out(config, read, [tmp_path / name], [examples], (False, False))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "test.jsonl").touch()  # of a start with a test share
     parts.write(tmp_path / "data")
@@ -215,7 +215,7 @@ def test_the_parts_of_annotated_texts(tmp_path: Path) -> None:
         (tmp_path / "brat" / f"{n}.txt").write_text(f"In {n}, (Ann Lee) slept.")
         (tmp_path / "brat" / f"{n}.ann").write_text(f"T1\tPER 7 14\tAnn Lee\nT2\tYEAR 3 4\t{n}\n")
     task, examples = training_examples(Tag(units="characters"), tmp_path / "brat")
-    parts = hold_out(replace(CONFIG, task=task), task, tmp_path / "brat", examples, (False, False))
+    parts = hold_out(replace(CONFIG, task=task), task, [tmp_path / "brat"], [examples], (False, False))
     parts.write(tmp_path / "data")
     [found] = labeled_examples(task.reader, tmp_path / "data" / "dev.jsonl")
     assert replace(found, source="") == replace(parts.dev[0], source="")
