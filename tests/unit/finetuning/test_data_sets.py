@@ -1,4 +1,4 @@
-"""Several data sets in one training: each batch is of one, and they take turns by weight."""
+"""Several data sets in one training: each batch is of one, they take turns by weight, and a resumed run continues as it was."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bertie
 from bertie.base import seeding
 from bertie.base.errors import UsageError
+from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.read import read_checkpoint
 from bertie.cli import main
 from bertie.finetuning.data import TaskData, load_task_data
 from bertie.finetuning.micro_batches import epoch_of, turns
 from bertie.finetuning.recipe import FinetuneConfig, read_recipe
+from bertie.training.run_folder import RunFolder
 
-TRAINING = {"batch_size": 4, "epochs": 2, "precision": "fp32"}
+TRAINING = {"batch_size": 4, "epochs": 2, "row_tokens": 64, "precision": "fp32", "checkpoint_every": 4}
 CONFIG = read_recipe({"extends": "embed", "max_length": 24, "training": TRAINING})
 
 
@@ -91,6 +94,32 @@ def test_held_out_examples_keep_their_rows_where_files_have_one_name(files: list
         assert texts == [example.text for example in getattr(split, name)]
     assert not {example.text for example in split.train} & {example.text for example in split.dev}
     assert len(split.data_set) == len(split.train)
+
+
+def test_run_that_is_killed_between_checkpoints_ends_with_the_same_bytes(
+    files: list[Path], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of a batch, hard negatives, dropout, one positive of several, and turns by weight."""
+    task = replace(CONFIG.task, positives="one", learn_scale=True)
+    config = replace(CONFIG, task=task, weights=(1, 2))
+    assert config.hidden_dropout_prob > 0
+    whole = bertie.finetune(config, files, start, tmp_path / "whole", dev=files[0])
+    log = RunFolder.log
+
+    def killed(run: RunFolder, record: dict[str, Any]) -> None:
+        if record["step"] == 7:
+            raise RuntimeError("killed")
+        log(run, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "log", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            bertie.finetune(config, files, start, tmp_path / "cut", dev=files[0])
+    assert [path.name for path in list_checkpoints(tmp_path / "cut")] == ["step-00000004"]
+    found = bertie.finetune(config, files, start, tmp_path / "cut", dev=files[0])
+    assert found.losses == whole.losses[4:]
+    cut, uncut = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("cut", "whole"))
+    assert cut == uncut
 
 
 def test_command_records_all_data_sets_once(files: list[Path], start: Path, tmp_path: Path) -> None:
