@@ -60,6 +60,8 @@ class KindFacts:
     """Classes of Python values that are examples already."""
     flat: Callable[[Row], Row] | None = None
     """Replaces nested values of a row by columns."""
+    split: Callable[[Row], Iterable[Row]] | None = None
+    """Replaces a row by one for each of its examples."""
     headerless: NamesOfHeaderless | None = None
     """Recognizes tables without a header."""
     same_by_name: bool = True
@@ -198,7 +200,10 @@ class Reader:
 
     def rows(self, source: Path | Iterable[Any], labeled: bool = True) -> Iterator[Any]:
         """Yield the rows of a source with all their columns, as they are; examples and errors where there are none."""
-        return self.kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
+        rows = self.kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
+        if (split := self.kind.facts.split) is None:
+            return rows
+        return (part for row in rows for part in (split(row) if isinstance(row, Row) else [row]))
 
     def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Reader:
         """Return the reader that knows what all rows of a source together say, if it can be read twice. Errors as `read`."""

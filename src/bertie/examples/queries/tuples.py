@@ -21,8 +21,8 @@ SCORES = ("scores", "teacher_scores")
 
 
 def tuple_rows(kind: TextTuples, path: Path, labeled: bool) -> Iterator[Any]:
-    """Yield the rows of a file, one for each positive where a cell lists several; or the pairs of a query and a positive of a
-    collection: its folder, for the split train, or its file qrels/SPLIT.tsv."""
+    """Yield the rows of a file; or the pairs of a query and a positive of a collection: its folder, for the split train, or its
+    file qrels/SPLIT.tsv."""
     if split := split_of(path):
         collection = read_collection(*split).judged()
         for query, documents in collection.positives.items():
@@ -30,15 +30,18 @@ def tuple_rows(kind: TextTuples, path: Path, labeled: bool) -> Iterator[Any]:
                 if document in collection.documents:
                     texts = {"anchor": collection.queries[query], "positive": collection.documents[document]}
                     yield Row(texts, f"{path.name}: {query}, {document}", f"{path}: {query}, {document}")
-        return
-    for row in rows_or_lines(kind.texts, path, labeled):
-        lists = [name for name, value in row.values.items() if name.lower() in ("pos", "positive")
-                 and isinstance(value, list)] if isinstance(row, Row) else []  # fmt: skip
-        if not lists or not row.values[lists[0]]:
-            yield row
-            continue
-        for number, text in enumerate(row.values[lists[0]], 1):
-            yield row._replace(values=row.values | {lists[0]: text}, source=f"{row.source}, positive {number}")
+    else:
+        yield from rows_or_lines(kind.texts, path, labeled)
+
+
+def by_positive(row: Row) -> Iterator[Row]:
+    """Yield a row for each positive where a cell lists several: `KindFacts.split`."""
+    for name, value in row.values.items():
+        if name.lower() in ("pos", "positive") and isinstance(value, list) and value:
+            for number, text in enumerate(value, 1):
+                yield row._replace(values=row.values | {name: text}, source=f"{row.source}, positive {number}")
+            return
+    yield row
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class TextTuples:
 
     texts: LabeledTexts
     negatives: tuple[str, ...] = ()
-    facts, data_format, rows = LabeledTexts.facts, DataFormat(), tuple_rows
+    facts, data_format, rows = replace(LabeledTexts.facts, split=by_positive), DataFormat(), tuple_rows
 
     @property
     def label_rules(self) -> LabelRules:
