@@ -133,7 +133,9 @@ def load_task_data(
         if new := checkpoint.tokenizer.vocabulary[before:]:
             added = f"{console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
             console.info(f"added {added}")
-    encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
+    compared = [*train_examples, *split.left_out] if task.unit == "batch" else train_examples
+    encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (compared, dev_examples)]
+    encoded[0] = [sequence for sequence in encoded[0] if sequence.example < len(train_examples)]
     train_sequences = task.training_sequences(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
         if truncated := count_truncated(sequences):
@@ -168,10 +170,14 @@ def _examples(
         read.append(labeled)
     split = hold_out(config, task, sources, read, (dev is not None, test is not None))
     if 0 < config.max_train_examples < len(split.train):
-        chosen = seeding.generator(0, seeding.SUBSET).permutation(len(split.train))[: config.max_train_examples]
+        order = seeding.generator(0, seeding.SUBSET).permutation(len(split.train))
+        chosen = sorted(order[: config.max_train_examples])
         console.info(f"training on a random subset of {len(chosen):,} of {len(split.train):,} examples")
-        kept = {name: [getattr(split, name)[i] for i in sorted(chosen)] for name in ("train", "data_set")}
-        split = replace(split, **kept)
+        kept = {name: [getattr(split, name)[i] for i in chosen] for name in ("train", "data_set")}
+        texts = task.together(split.train)
+        asked = {texts[i] for i in chosen}
+        left_out = tuple(split.train[i] for i in sorted(order[len(chosen) :]) if texts[i] in asked)
+        split = replace(split, **kept, left_out=left_out)
     files = sentence_transformers_reader.read(checkpoint.contents, checkpoint.config.hidden_size)
     task = with_pooling(task, checkpoint.config).of_model(files, checkpoint.folder).fit(split.train)
     for name, source in (("dev", dev), ("test", test)):

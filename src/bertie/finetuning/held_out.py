@@ -33,6 +33,8 @@ class SplitExamples:
     """The rows of the parts of the training examples, by name, with the columns of their source; empty if nothing is held out."""
     data_set: list[int]
     """For each example to train on the number of its data set."""
+    left_out: tuple[Any, ...] = ()
+    """Examples that `max_train_examples` left out, of queries that others have: their texts are right, so no negatives."""
 
     def write(self, folder: Path) -> None:
         """Write the rows of each part to a .jsonl file that is read as their source is. Parts of an earlier start go."""

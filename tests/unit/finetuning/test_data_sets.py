@@ -122,6 +122,18 @@ def test_run_that_is_killed_between_checkpoints_ends_with_the_same_bytes(
     assert cut == uncut
 
 
+def test_positives_of_examples_that_are_left_out_are_no_negatives(small_texts: list[str], start: Path) -> None:
+    """Every query has all documents as its positives, so that no document of a batch is a negative of another query."""
+    queries, documents = ([text[:40] for text in part] for part in (small_texts[:6], small_texts[10:16]))
+    pairs = [{"query": query, "document": document} for query in queries for document in documents]
+    config = replace(CONFIG, max_train_examples=12)
+    data = load_task_data(config, pairs, pairs, read_checkpoint(start))
+    assert len(data.units) == 12
+    assert {len(unit[0].target.positives) for unit in data.units} == {7}  # and the query itself
+    whole = load_task_data(CONFIG, pairs, pairs, read_checkpoint(start))
+    assert {len(unit[0].target.positives) for unit in whole.units} == {7}
+
+
 def test_command_records_all_data_sets_once(files: list[Path], start: Path, tmp_path: Path) -> None:
     words = ["finetune", "embed", "--train", str(files[0]), "--train", str(files[1]), "--model", str(start)]
     words += ["--out", str(tmp_path / "run"), "--training.steps", "2", "--max-length", "24", "--weights", "1", "2"]
