@@ -21,7 +21,8 @@ from bertie.predict.predictor import Predictor
 from bertie.retrieval import measures
 from bertie.retrieval.baselines import Bm25, Lsa
 from bertie.retrieval.judge import Interval, Judged, judge, means, tie_changes
-from bertie.retrieval.leaks import TOO_FEW, Leaks, find_leaks, trained_on
+from bertie.retrieval.leaks import TOO_FEW, Leaks, find_leaks
+from bertie.retrieval.mine import pairs_as_collection
 from bertie.retrieval.page import search_page
 from bertie.retrieval.system import DenseSearch, Reranker, RunFile, System, write_run
 from bertie.tasks.evaluation.folder import PAGE, SCORES, evaluation_folder
@@ -145,28 +146,22 @@ def _systems(predictor: Predictor | RunFile, options: SearchOptions, bm25: Bm25)
 
 
 def _leaks(predictor: Predictor | RunFile, collection: Collection, options: SearchOptions) -> list[Leaks]:
-    """Return the leaks of what the model was trained on; none if that is unknown."""
-    environment = run_of(predictor.folder) / ENVIRONMENT
+    """Return the leaks of what the model was trained on; none of what is unknown, or cannot be read."""
+    environment, leaks = run_of(predictor.folder) / ENVIRONMENT, []
     known = storage.read_json(environment).get(TRAINED_ON, []) if environment.is_file() else []
-    sources = options.trained_on or [source for source in known if Path(source).exists()]
+    if not known and collection.folder and any((collection.folder / "qrels").glob("train.*")):
+        known = [collection.folder]
     reader = PAIRS if predictor.task is None or options.trained_on else predictor.task.reader
-    if sources:
+    for source in options.trained_on or known:
         try:
-            return [find_leaks(collection, trained_on(source, reader)) for source in sources]
+            leaks.append(find_leaks(collection, pairs_as_collection(Path(source), reader)))
         except (UserError, UsageError) as error:
             if options.trained_on:
                 raise
-            console.warn(f"no report of leaks: {error}")
-            return []
-    if missing := [source for source in known if not Path(source).exists()]:
-        console.warn(
-            f"no report of leaks: {missing[0]}, on which the model was trained, is gone: name it with --trained-on"
-        )
-        return []
-    if collection.folder and any((collection.folder / "qrels").glob("train.*")):
-        return [find_leaks(collection, trained_on(collection.folder))]
-    console.info("no report of leaks: name what the model was trained on with --trained-on")
-    return []
+            console.warn(f"no report of leaks of what the model was trained on: {error}: name it with --trained-on")
+    if not options.trained_on and not known:
+        console.info("no report of leaks: name what the model was trained on with --trained-on")
+    return leaks
 
 
 def _result(systems: list[Judged], leaks: list[Leaks], names: list[str]) -> dict[str, Any]:

@@ -7,30 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
-from bertie.base.errors import UserError
-from bertie.examples.queries.collection import Collection, is_collection, read_collection
-from bertie.examples.queries.tuples import PAIRS, is_right
-from bertie.examples.reader import Reader
-from bertie.tasks.scoring import labeled_examples
+from bertie.examples.queries.collection import Collection
 
 NEAR = 0.8  # Jaccard index of the sets of words from which two queries are near-equal
 TOO_FEW = 30  # queries below which a row says so
 _AT_ONCE = 1 << 12
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a model was trained on: queries and the texts of their positives."""
-
-    name: str
-    queries: list[str]
-    positives: set[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,33 +43,18 @@ class Leaks:
         }
 
 
-def trained_on(source: str | Path, reader: Reader = PAIRS) -> Shown:
-    """Read training data: a collection's folder (its split train), or a file of pairs as `bertie finetune embed` reads.
-
-    Raises UsageError or UserError.
-    """
-    path = Path(source)
-    if not is_collection(path):
-        pairs = [each for each in labeled_examples(reader, path) if getattr(each, "text_pair", None) and is_right(each)]
-        if not pairs:
-            raise UserError(f"{path} has no pairs of texts")
-        return Shown(path.name, [pair.text for pair in pairs], {pair.text_pair or "" for pair in pairs})
-    known = read_collection(path, "train")
-    queries = [known.queries[query] for query in known.positives if query in known.queries]
-    positives = {document for documents in known.positives.values() for document in documents}
-    texts = {known.documents[document] for document in positives if document in known.documents}
-    return Shown(f"{known.name}, its training queries", queries, texts)
-
-
-def find_leaks(collection: Collection, shown: Shown) -> Leaks:
+def find_leaks(collection: Collection, training: Collection) -> Leaks:
     """Compare the queries of a test, and their positives, with those of the training data."""
+    right = {document for documents in training.positives.values() for document in documents}
+    shown = {training.documents[document] for document in right if document in training.documents}
     positives = [
-        [collection.documents.get(document) in shown.positives for document in collection.positives[query]]
+        [collection.documents.get(document) in shown for document in collection.positives[query]]
         for query in collection.queries
     ]
-    jaccard = _nearest(list(collection.queries.values()), shown.queries)
+    queries = [training.queries[query] for query in training.positives if query in training.queries]
+    jaccard = _nearest(list(collection.queries.values()), queries)
     share = float(np.mean([known for row in positives for known in row]))
-    return Leaks(shown.name, jaccard == 1, jaccard >= NEAR, np.array([any(row) for row in positives]), share)
+    return Leaks(training.name, jaccard == 1, jaccard >= NEAR, np.array([any(row) for row in positives]), share)
 
 
 def _nearest(queries: list[str], training: list[str]) -> np.ndarray:

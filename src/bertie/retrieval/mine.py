@@ -17,6 +17,8 @@ from bertie.base.config import Count, Fraction, Positive
 from bertie.base.errors import UsageError, UserError
 from bertie.examples.queries.collection import Collection, read_collection, split_of
 from bertie.examples.queries.tuples import PAIRS, is_right
+from bertie.examples.reader import Reader
+from bertie.examples.texts import Example
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.retrieval.baselines import Bm25
@@ -76,7 +78,7 @@ def mine(
     out = Path(out)
     if out.suffix != ".jsonl" or out.exists():
         raise UsageError(f"{out}: give a new file X.jsonl")
-    collection = data.judged() if isinstance(data, Collection) else pairs_as_collection(Path(data))
+    collection = (data if isinstance(data, Collection) else pairs_as_collection(Path(data))).judged()
     system: System = bm25
     if model is not None:
         system = DenseSearch(model if isinstance(model, Predictor) else load(model))
@@ -105,19 +107,30 @@ def mine(
     return {"out": str(out), "queries": len(lines), "negatives": total, "dropped": dict(dropped), "without": without}
 
 
-def pairs_as_collection(data: Path) -> Collection:
-    """Return training data of `embed` as a collection: of a file of pairs, equal texts are one query, or one document."""
+def pairs_as_collection(data: Path, reader: Reader = PAIRS) -> Collection:
+    """Return training data of `embed` as a collection: of a file of pairs, equal texts are one query, or one document.
+
+    Args:
+        data: A folder as BEIR's (its split train), its file qrels/SPLIT.tsv, or a file of pairs.
+        reader: Of the file.
+
+    Raises:
+        UserError: It cannot be read, or has no pairs of texts.
+        UsageError: It is missing, or of another format.
+    """
     if split := split_of(data):
-        return read_collection(*split).judged()
-    examples = labeled_examples(PAIRS, data)
-    texts = dict.fromkeys(text for example in examples for text in (example.text_pair or "", *example.negatives))
-    numbers = {text: str(number) for number, text in enumerate(texts)}
-    queries = {text: str(number) for number, text in enumerate(dict.fromkeys(example.text for example in examples))}
-    grades: dict[str, dict[str, int]] = {number: {} for number in queries.values()}
-    for example in examples:
-        grades[queries[example.text]][numbers[example.text_pair or ""]] = int(is_right(example))
-    by_number = {number: text for text, number in numbers.items()}
-    return Collection(by_number, {number: text for text, number in queries.items()}, grades, Path(data).name).judged()
+        return read_collection(*split)
+    documents, queries = dict[str, str](), dict[str, str]()  # their ids, by their texts
+    grades: dict[str, dict[str, int]] = {}
+    for example in labeled_examples(reader, data):
+        if isinstance(example, Example) and example.text_pair is not None:
+            ids = [documents.setdefault(text, str(len(documents))) for text in (example.text_pair, *example.negatives)]
+            known = grades.setdefault(queries.setdefault(example.text, str(len(queries))), {})
+            known[ids[0]] = int(is_right(example))
+    if not grades:
+        raise UserError(f"{data} has no pairs of texts")
+    by_id = [{number: text for text, number in of.items()} for of in (documents, queries)]
+    return Collection(by_id[0], by_id[1], grades, "/".join(data.absolute().parts[-2:]))
 
 
 def _chosen(

@@ -15,10 +15,9 @@ from bertie.base.contracts import PairTargets, Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.examples.queries.tuples import TextTuples
-from bertie.examples.reader import Reader
+from bertie.examples.queries.tuples import tuple_reader
 from bertie.examples.rows import describe_bad_number, parse_label_number
-from bertie.examples.texts import CLASSES, SCORES, Example, LabeledTexts
+from bertie.examples.texts import Example
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
@@ -57,6 +56,7 @@ class Embed(TaskDefaults):
     labels = ()
     paired = None
     input_form = "a list of two texts"
+    reader = tuple_reader
 
     kind: Literal["embed"] = "embed"
     text: str = ""
@@ -113,12 +113,6 @@ class Embed(TaskDefaults):
     @property
     def metric(self) -> str:
         return "spearman" if self.scored else "accuracy"
-
-    @property
-    def reader(self) -> Reader:
-        labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        columns = (self.text, self.text_pair, self.label, labels, None, True, self.no_label)
-        return Reader(TextTuples(LabeledTexts(*columns, optional=True), self.negatives))
 
     def as_trained(self, trained: Embed) -> Embed:
         """Return the task for pairs with scores or without, with their range, and the prompts, as the trained one."""

@@ -13,10 +13,9 @@ from bertie.base.config import NoFlag, ranges
 from bertie.base.contracts import RankTargets, Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.base.report import TextSpan
-from bertie.examples.queries.tuples import TextTuples
-from bertie.examples.reader import Reader
+from bertie.examples.queries.tuples import tuple_reader
 from bertie.examples.rows import parse_label_number
-from bertie.examples.texts import CLASSES, SCORES, Example, LabeledTexts
+from bertie.examples.texts import Example
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import PooledHead
@@ -51,6 +50,7 @@ class Rerank(TaskDefaults):
     unit = EXAMPLE
     text_pooling = own_pooling
     input_form = "a list of two texts"
+    reader = tuple_reader
     head_positions = pooled_position
     together = queries
 
@@ -78,12 +78,6 @@ class Rerank(TaskDefaults):
     @property
     def metric(self) -> str:
         return "spearman" if self.scored else "mrr"
-
-    @property
-    def reader(self) -> Reader:
-        labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        columns = (self.text, self.text_pair, self.label, labels, None, True, self.no_label)
-        return Reader(TextTuples(LabeledTexts(*columns, optional=True), self.negatives))
 
     def as_trained(self, trained: Rerank) -> Rerank:
         return replace(self, scored=trained.scored, loss=trained.loss)

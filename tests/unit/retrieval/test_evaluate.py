@@ -18,7 +18,8 @@ from bertie.retrieval import system
 from bertie.retrieval.baselines import Bm25, Lsa, Words
 from bertie.retrieval.evaluate import SearchOptions, evaluate_search
 from bertie.retrieval.judge import judge
-from bertie.retrieval.leaks import find_leaks, trained_on
+from bertie.retrieval.leaks import find_leaks
+from bertie.retrieval.mine import pairs_as_collection
 from bertie.retrieval.system import DenseSearch, Reranker, RunFile
 from bertie.tasks.classify import Classify
 
@@ -186,7 +187,7 @@ def test_leaks_of_pairs(collection: Collection, tmp_path: Path) -> None:
     pairs = lines(
         tmp_path / "pairs.jsonl", [{"text": "Purrs, what?", "text_pair": "x"}, {"text": "y", "text_pair": "Dogs bark."}]
     )
-    leaks = find_leaks(collection, trained_on(pairs))
+    leaks = find_leaks(collection, pairs_as_collection(pairs))
     assert leaks.equal.tolist() == leaks.near.tolist() == [True, False]
     assert leaks.shared.tolist() == [False, True]
     assert GRADES["q2"] == {"d2": 1}
@@ -198,7 +199,7 @@ def test_references_on_real_collections(shared_data: Path) -> None:
     cranfield = read_collection(root / "cranfield").judged()
     assert judge(Bm25(), cranfield, (10,), 1000).values[:, 0].mean() == pytest.approx(0.3429, abs=0.0005)
     leaks = {
-        name: find_leaks(read_collection(root / name).judged(), trained_on(root / name))
+        name: find_leaks(read_collection(root / name).judged(), pairs_as_collection(root / name))
         for name in ("scifact", "nfcorpus")
     }
     assert {name: (leak.near.sum(), leak.equal.sum()) for name, leak in leaks.items()} == {

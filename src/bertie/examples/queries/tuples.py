@@ -88,10 +88,16 @@ class TextTuples:
         return replace(example, negatives=negatives, scores=tuple(score for score in scores if score is not None))
 
 
-PAIRS = Reader(
-    TextTuples(LabeledTexts(label_names=tuple(dict.fromkeys((*PAIR_SCORES, *CLASSES))), numbers=None, optional=True))
-)
+_LABELS = tuple(dict.fromkeys((*PAIR_SCORES, *CLASSES)))
+PAIRS = Reader(TextTuples(LabeledTexts(label_names=_LABELS, numbers=None, optional=True)))
 """Reads queries with texts, and their scores, if there are some."""
+
+
+@property
+def tuple_reader(task: Any) -> Reader:
+    """The reader of a task on tuples, with the columns that it names: `Task.reader`."""
+    columns = (task.text, task.text_pair, task.label, _LABELS, None, True, task.no_label)
+    return Reader(TextTuples(LabeledTexts(*columns, optional=True), task.negatives))
 
 
 def is_right(example: Example) -> bool:
