@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,13 @@ def mine(
     if out.suffix != ".jsonl" or out.exists():
         raise UsageError(f"{out}: give a new file X.jsonl")
     collection = (data if isinstance(data, Collection) else pairs_as_collection(Path(data))).judged()
-    system: System = bm25
-    if model is not None:
-        system = DenseSearch(model if isinstance(model, Predictor) else load(model))
-    scorer = load(reranker) if isinstance(reranker, str | Path) else reranker
+    searcher, scorer = (load(each) if isinstance(each, str | Path) else each for each in (model, reranker))
+    system: System = bm25 if searcher is None else DenseSearch(searcher)
     dropped, without, lines = Counter[str](), 0, list[str]()
+    searched = _chosen(collection, system, scorer, options, dropped)
+    first = next(searched)  # encodes the documents, whose time is not that of a query
     with console.progress("mine", len(collection.queries), "queries") as bar:
-        for query, chosen in _chosen(collection, system, scorer, options, dropped):
+        for query, chosen in chain([first], searched):
             bar.advance(1)
             without += not chosen
             known = [collection.documents[name] for name in collection.positives[query] if name in collection.documents]
@@ -157,7 +157,9 @@ def _chosen(
             dropped[reason] += len(found) - len(kept)
             found = kept
         if scorer is not None and found and known:
-            found = _filtered(scorer, question, [texts[i] for i in known], found, texts, options, dropped)
+            kept = _filtered(scorer, question, texts, known, found, options)
+            dropped[FILTER] += len(found) - len(kept)
+            found = kept
         hard = list(dict.fromkeys(texts[i] for i in found))[: options.negatives]
         order_of_all = seeding.generator(0, seeding.EXAMPLES, drawn).permutation(len(texts)) if options.random else []
         others = (texts[i] for i in order_of_all if same[texts[i]] not in right and texts[i] not in hard)
@@ -165,20 +167,12 @@ def _chosen(
 
 
 def _filtered(
-    scorer: Predictor,
-    question: str,
-    positives: list[str],
-    found: list[int],
-    texts: list[str],
-    options: MineOptions,
-    dropped: Counter[str],
+    scorer: Predictor, question: str, texts: list[str], known: list[int], found: list[int], options: MineOptions
 ) -> list[int]:
-    """Return the documents that a reranker scores below the margin."""
-    scores = scorer.rerank(question, [*positives, *(texts[i] for i in found)], options.label)
-    limit = _limit(scores[: len(positives)].max(), options)
-    kept = [i for i, score in zip(found, scores[len(positives) :], strict=True) if score <= limit]
-    dropped[FILTER] += len(found) - len(kept)
-    return kept
+    """Return the found documents that a reranker does not score above the margin."""
+    scores = scorer.rerank(question, [texts[i] for i in (*known, *found)], options.label)
+    limit = _limit(scores[: len(known)].max(), options)
+    return [i for i, score in zip(found, scores[len(known) :], strict=True) if score <= limit]
 
 
 def _limit(best: float, options: MineOptions) -> float:

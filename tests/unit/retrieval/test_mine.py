@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.unit.retrieval.test_collection import folder, lines
 
+from bertie.base import console
 from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
 from bertie.examples.queries.collection import Collection
@@ -68,6 +69,22 @@ def test_reranker_filters(tmp_path: Path) -> None:
     found = mine(GIVEN, tmp_path / "a.jsonl", reranker=reranker, options=MineOptions(label="yes"))
     assert [row["neg"] for row in rows(tmp_path / "a.jsonl")] == [[DOCUMENTS["far"]]]
     assert found["dropped"]["relevant for the filter"] == 1
+
+
+def test_time_before_the_first_query_is_not_that_of_the_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened, progress = list[str](), console.progress
+
+    class Search(Bm25):
+        def scores(self, collection: Collection) -> Any:
+            happened.append("documents")
+            return super().scores(collection)
+
+    monkeypatch.setattr(console, "progress", lambda *given: [happened.append(given[0]), progress(*given)][1])
+    assert mine(GIVEN, tmp_path / "a.jsonl", bm25=Search())["negatives"] == 2
+    assert happened == ["documents", "mine"]
+    assert len(rows(tmp_path / "a.jsonl")) == 1
 
 
 def test_nothing_that_remains_is_an_error(tmp_path: Path) -> None:
