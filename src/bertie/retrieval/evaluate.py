@@ -118,7 +118,7 @@ def evaluate_search(
             write_run(place / RUNS[one.name], one.name, one.found)
         _write_queries(place / QUERIES, judged, systems, names)
         storage.write_json(place / SCORES, result)
-        storage.write_atomic(place / PAGE, search_page(title, judged, systems, leaks, result, names, told))
+        storage.write_atomic(place / PAGE, search_page(result, judged, systems, leaks, told))
     return NotebookDict({**result, "out": str(out)}, Path(str(out)) / PAGE)
 
 
@@ -166,24 +166,20 @@ def _leaks(predictor: Predictor | RunFile, collection: Collection, options: Sear
 
 def _result(systems: list[Judged], leaks: list[Leaks], names: list[str]) -> dict[str, Any]:
     model, others = systems[0], systems[1:]
-    tables = {one.name: _table(means(one.values), names) for one in systems}
-    result: dict[str, Any] = {
+    return {
         "scores": {name: float(value) for name, value in zip(names, model.values.mean(0), strict=True)},
-        "systems": {one.name: {"settings": one.settings, **tables[one.name]} for one in systems},
+        "systems": {one.name: {"settings": one.settings, **_table(means(one.values), names)} for one in systems},
         "differences": {one.name: _table(means(model.values - one.values), names) for one in others},
+        "leaks": {leak.trained_on: _leak_rows(leak, systems, names) for leak in leaks},
     }
-    result["leaks"] = {
-        leak.trained_on: {
-            "shared_positives": leak.shared_positives,
-            **{
-                row: {"queries": int(chosen.sum()), "too_few": bool(chosen.sum() < TOO_FEW)}
-                | {one.name: _table(means(one.values, chosen), names) for one in systems if chosen.any()}
-                for row, chosen in leak.rows.items()
-            },
-        }
-        for leak in leaks
-    }
-    return result
+
+
+def _leak_rows(leak: Leaks, systems: list[Judged], names: list[str]) -> dict[str, Any]:
+    rows: dict[str, Any] = {"shared_positives": leak.shared_positives}
+    for row, chosen in leak.rows.items():
+        rows[row] = {"queries": int(chosen.sum()), "too_few": bool(chosen.sum() < TOO_FEW)}
+        rows[row] |= {one.name: _table(means(one.values, chosen), names) for one in systems if chosen.any()}
+    return rows
 
 
 def _table(intervals: list[Interval], names: list[str]) -> dict[str, list[float]]:

@@ -19,27 +19,20 @@ EVEN = 1e-9
 
 
 def search_page(
-    title: str,
-    collection: Collection,
-    systems: list[Judged],
-    leaks: list[Leaks],
-    result: dict[str, Any],
-    names: list[str],
-    told: list[str],
+    result: dict[str, Any], collection: Collection, systems: list[Judged], leaks: list[Leaks], told: list[str]
 ) -> str:
     """Return report.html.
 
     Args:
-        title: The title of the page.
+        result: As `evaluate_search` returns it.
         collection: The collection that the systems searched.
         systems: The model, and the others.
         leaks: What the training data has shown.
-        result: As `evaluate_search` returns it.
-        names: The names of the measures.
         told: Warnings about the scores.
     """
+    names = list(result["scores"])
     about = f"{result['queries']:,} queries, {result['documents']:,} documents, in {result['seconds']:,.1f} s."
-    page = Page(title, f"{about} In brackets: the 95 % interval over the queries.")
+    page = Page(result["of"], f"{about} In brackets: the 95 % interval over the queries.")
     page.table(("system", *names), [_row(name, table, names) for name, table in result["systems"].items()])
     page.table(("system", "settings"), [(name, table["settings"]) for name, table in result["systems"].items()])
     for sentence in told:

@@ -200,19 +200,13 @@ class Rerank(TaskDefaults):
 
             gold, found = [_scores(example)[0] for example in examples], [each.score for each in predictions]
             losses = np.abs(rankdata(gold) - rankdata(found)) / len(gold)
-            bars, columns, what = (
-                {},
-                {"gold": gold},
-                "distance between the ranks of the score and of the gold one, as a share",
-            )
+            bars, columns = {}, {"gold": gold}
+            what = "distance between the ranks of the score and of the gold one, as a share"
         else:
             ranks = _ranks(predictions)
             bars = {f"{rank:,}": int((ranks == rank).sum()) for rank in range(1, int(ranks.max()) + 1)}
-            losses, columns, what = (
-                ranks - 1,
-                {"rank": ranks.tolist()},
-                "number of negatives that are scored as high or higher",
-            )
+            losses, columns = ranks - 1, {"rank": ranks.tolist()}
+            what = "number of negatives that are scored as high or higher"
 
         def passage(i: int) -> Passage:
             scored = [(predictions[i].score, examples[i].text_pair or "", True)]
