@@ -20,8 +20,11 @@ from bertie.files.store import in_words, is_url
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet", "hub"]
 FORMATS: tuple[Format, ...] = ("txt", "jsonl", "csv", "tsv", "parquet")
-SUFFIXES = tuple(f".{kind}{ending}" for kind in FORMATS for ending in COMPRESSIONS if kind != "parquet" or not ending)
-KNOWN = f"{', '.join(f'.{kind}' for kind in FORMATS)}; all but .parquet also {', '.join(COMPRESSIONS[1:])}"
+PLAIN = ("md", "rst")  # further names of .txt
+SUFFIXES = tuple(
+    f".{kind}{ending}" for kind in (*FORMATS, *PLAIN) for ending in COMPRESSIONS if kind != "parquet" or not ending
+)
+KNOWN = f"{', '.join(f'.{kind}' for kind in (*FORMATS, *PLAIN))}; all but .parquet also {', '.join(COMPRESSIONS[1:])}"
 HUB = "hf:"
 # Bytes on disk of the files that one worker reads together: a sixteenth of all, within these limits. It does not depend
 # on the number of workers, because the end of a group is the end of a shard.
@@ -31,10 +34,14 @@ PATH_ERRORS = (errno.ENOENT, errno.EISDIR, errno.EACCES, errno.ENOTDIR)
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """Return the suffix of a file name and the suffix of its compression, in lower case: "A.jsonl.gz" → (".jsonl", ".gz")."""
+    """Return the suffix of a file name and the suffix of its compression, in lower case: "A.jsonl.gz" → (".jsonl", ".gz").
+
+    Markdown and reStructuredText are .txt.
+    """
     name = path.lower()
     compression = next(ending for ending in reversed(COMPRESSIONS) if name.endswith(ending))
-    return os.path.splitext(name.removesuffix(compression))[1], compression  # noqa: PTH122 - a URL is no path
+    suffix = os.path.splitext(name.removesuffix(compression))[1]  # noqa: PTH122 - a URL is no path
+    return ".txt" if suffix[1:] in PLAIN else suffix, compression
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def test_wrong_paths_are_usage_errors_before_anything_is_read(tmp_path: Path, na
 
 
 def test_folders_and_patterns_find_known_files_in_sorted_order(tmp_path: Path) -> None:
-    for name in ("b.txt", "a.jsonl.zst", "sub/c.csv", "sub/.hidden.txt", ".git/d.txt", "sub/notes.md"):
+    for name in ("b.txt", "a.jsonl.zst", "sub/c.csv", "sub/.hidden.txt", ".git/d.txt", "sub/notes.doc"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     assert names(tmp_path) == ["a.jsonl.zst", "b.txt", "sub/c.csv"]
@@ -35,7 +35,7 @@ def test_folders_and_patterns_find_known_files_in_sorted_order(tmp_path: Path) -
     with pytest.raises(UsageError, match="no file matches"):
         find([str(tmp_path / "*.parquet")])
     with pytest.raises(UsageError, match="cannot tell the format"):
-        find([str(tmp_path / "sub" / "*.md")])
+        find([str(tmp_path / "sub" / "*.doc")])
 
 
 def test_an_existing_file_whose_name_looks_like_a_pattern_is_read(tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ def test_urls_may_name_files_folders_and_patterns() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/corpus/a.txt", b"one\n\ntwo")
     memory.pipe("/corpus/sub/b.txt.gz", __import__("gzip").compress(b"three"))
-    memory.pipe("/corpus/c.md", b"no")
+    memory.pipe("/corpus/c.doc", b"no")
     for url in (["memory://corpus"], ["memory://corpus/a.txt", "memory://corpus/sub/*.gz"]):
         assert [document.text for document in read(url)] == ["one", "two", "three"]
     with pytest.raises(UsageError, match=r"no such file: memory://corpus/d\.txt"):
         find(["memory://corpus/d.txt"])
     with pytest.raises(UsageError, match="cannot tell the format"):
-        find(["memory://corpus/c.md"])
+        find(["memory://corpus/c.doc"])
     with pytest.raises(UserError, match=r"cannot look up nosuch://a\.txt"):
         find(["nosuch://a.txt"])
 
@@ -126,7 +126,7 @@ def test_a_file_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 
 
 def test_recursive_patterns_end_at_cyclic_links(tmp_path: Path) -> None:
-    for name in ("a.txt", "sub/b.txt", "sub/deep/c.txt", "sub/.git/d.txt", "sub/deep/e.md"):
+    for name in ("a.txt", "sub/b.txt", "sub/deep/c.txt", "sub/.git/d.txt", "sub/deep/e.doc"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "sub" / "loop").symlink_to(tmp_path)
