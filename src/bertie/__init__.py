@@ -36,13 +36,17 @@ if TYPE_CHECKING:
     from bertie.predict.load import load as load
     from bertie.predict.minimal_pairs import minimal_pairs as minimal_pairs
     from bertie.predict.predictor import Predictor as Predictor
-    from bertie.predict.search import search as search
     from bertie.pretraining.budget_plan import plan as plan
     from bertie.pretraining.glove import GloveConfig as GloveConfig
     from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain as pretrain
     from bertie.retrieval.evaluate import evaluate_search as evaluate_search
+    from bertie.retrieval.index import Index as Index
+    from bertie.retrieval.index import index as index
+    from bertie.retrieval.index import open_index as open_index
+    from bertie.retrieval.index import search as search
     from bertie.retrieval.mine import mine as mine
+    from bertie.retrieval.own_text import own_pairs as own_pairs
     from bertie.tasks.inspect_data import inspect_data as inspect_data
     from bertie.tasks.scoring import score as score
     from bertie.tokenizers.tokenizer import Tokenizer as Tokenizer
@@ -52,6 +56,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Generation": "bertie.predict.generation",
     "GloveConfig": "bertie.pretraining.glove",
+    "Index": "bertie.retrieval.index",
     "Inspection": "bertie.inspect.inspect",
     "Predictor": "bertie.predict.predictor",
     "Tokenizer": "bertie.tokenizers.tokenizer",
@@ -67,18 +72,21 @@ _HOMES = {
     "finetune": "bertie.finetuning.finetune",
     "glove": "bertie.pretraining.glove",
     "glue": "bertie.finetuning.glue",
+    "index": "bertie.retrieval.index",
     "inspect_data": "bertie.tasks.inspect_data",
     "inspect_model": "bertie.inspect.inspect",
     "load": "bertie.predict.load",
     "mine": "bertie.retrieval.mine",
     "minimal_pairs": "bertie.predict.minimal_pairs",
+    "open_index": "bertie.retrieval.index",
+    "own_pairs": "bertie.retrieval.own_text",
     "plan": "bertie.pretraining.budget_plan",
     "prepare": "bertie.corpus.prepare",
     "pretrain": "bertie.pretraining.pretrain",
     "prune_heads": "bertie.inspect.heads.prune",
     "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
-    "search": "bertie.predict.search",
+    "search": "bertie.retrieval.index",
     "train_tokenizer": "bertie.corpus.vocabulary",
     "verify": "bertie.predict.convert.verify",
 }

@@ -28,6 +28,7 @@ GROUPS = {
         "glove": "Train static GloVe vectors on token shards, as a baseline.",
         "data inspect": "Show how bertie reads a file of labeled examples.",
         "finetune": "Fine-tune a BERT on labeled examples.",
+        "pairs": "Make pairs for training vectors from nothing but text.",
         "mine": "Find hard negatives for training vectors or a reranker.",
         "glue": "Fine-tune a BERT on the tasks of GLUE and score them.",
         "lab": "Compare variants of pre-training on your text and tasks.",
@@ -42,7 +43,8 @@ GROUPS = {
         "minimal-pairs": "Test a model's grammar with pairs of sentences.",
         "next-sentence": "Predict whether one text follows another.",
         "similarity": "Compare texts by the cosines of their vectors.",
-        "search": "Find the texts of a file that are nearest to a query.",
+        "index": "Index a folder of text for a search.",
+        "search": "Find the passages of an index that are nearest to a query.",
         "generate": "Generate text (slow; poor with a masked language model).",
     },
     "Put it into production": {

@@ -14,6 +14,7 @@ from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
+from bertie.retrieval.index import index_facts, is_index, open_index
 from bertie.serve.limits import DialectName, Front, Limits
 
 # As browsers write it. Any other would match no page.
@@ -22,15 +23,15 @@ ORIGIN = re.compile(r"(http(?!.*:80$)|https(?!.*:443$))://([a-z0-9._-]+|\[[0-9a-
 
 @dataclass(frozen=True)
 class Args:
-    """Serve models over HTTP: vectors, similarities, reranking, predictions, masked words and attention.
+    """Serve models over HTTP: vectors, similarities, reranking, search, predictions, masked words and attention.
 
     The API is JSON, with the embeddings of OpenAI's API among its endpoints. A page tries the models in a browser. TLS is
     left to a proxy.
     """
 
     runs: Positional[list[str]]
-    """Models: runs, checkpoint folders or hub ids. NAME=RUN sets the name in requests, which is by default the last part of
-    the path. The name may have a slash, such as org/mini."""
+    """Models: runs, checkpoint folders, hub ids, or indexes, with their models. NAME=RUN sets the name in requests, which is by
+    default the last part of the path. The name may have a slash, such as org/mini."""
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0: all IPv4 addresses of the machine; "::": all of IPv4 and IPv6."""
     port: int = 8000
@@ -65,7 +66,7 @@ def run(args: Args) -> JsonResult:
     try:
         from bertie.serve.keys import ApiKeys
         from bertie.serve.logs import JsonLog
-        from bertie.serve.operations import serve_model
+        from bertie.serve.operations import ServedModel, serve_model
         from bertie.serve.server import announce, listen, serve
         from bertie.serve.service import Service
         from bertie.serve.vectors import shorter_widths
@@ -83,11 +84,12 @@ def run(args: Args) -> JsonResult:
             raise UsageError(f"--cors {origin}: give an origin as browsers send it, such as https://example.org:8443")
     with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
         options = selected(args, "threads", "engine", "pooling")
-        loaded = {name: load(source, **options) for name, source in sources.items()}
-        models = {
-            name: serve_model(name, model, args.limits.queue_tokens, shorter_widths(model, args.dimensions))
-            for name, model in loaded.items()
-        }
+        models: dict[str, ServedModel] = {}
+        for name, source in sources.items():
+            searched = open_index(source, load(index_facts(source)["model"], **options)) if is_index(source) else None
+            model = searched.dense.model if searched else load(source, **options)
+            widths = shorter_widths(model, args.dimensions)
+            models[name] = serve_model(name, model, args.limits.queue_tokens, widths, searched)
         service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
         if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
             console.warn(f"anyone who can connect to {args.host} may use the server: set --api-keys")

@@ -14,7 +14,7 @@ from bertie.examples.reader import Reader
 from bertie.examples.texts import LabeledTexts
 from bertie.predict.embed import TextUnit
 from bertie.predict.load import load
-from bertie.predict.search import pair_similarities
+from bertie.predict.pair_similarities import pair_similarities
 from bertie.tasks.predictions import rounded
 from bertie.tokenizers.special_tokens import printable
 

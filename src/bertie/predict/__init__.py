@@ -6,7 +6,7 @@
   probabilities of the next token, for models that read every token once.
   sentence_pairs.py has next sentence prediction.
 - minimal_pairs.py, minimal_pairs_page.py: acceptable sentences against unacceptable ones.
-- vectors.py: vectors of texts and words. embed.py writes the vectors of a file, in the formats of vector_files.py. search.py
-  finds the nearest of a file, and compares pairs.
+- vectors.py: vectors of texts and words. embed.py writes the vectors of a file, in the formats of
+  vector_files.py. pair_similarities.py compares pairs.
 - convert/: other formats, and comparisons with other libraries.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,14 +35,25 @@ class Words:
     def of(self, texts: list[str]) -> list[list[str]]:
         """Return the words of each text. Raises UsageError for an unknown language."""
         import Stemmer
-        from bm25s import stopwords
 
         if self.stemmer not in (known := ["none", *Stemmer.algorithms()]):
             raise UsageError(f"--stemmer {self.stemmer}: the stemmers are {join_names(known)}")
-        english = self.stemmer == "english"
-        stop = set(getattr(stopwords, f"STOPWORDS_{'EN' if english else self.stemmer.upper()}", ()))
-        stem = list if self.stemmer == "none" else Stemmer.Stemmer("porter" if english else self.stemmer).stemWords
+        name, stop = "porter" if self.stemmer == "english" else self.stemmer, self.stop_words()
+        stem = list if self.stemmer == "none" else Stemmer.Stemmer(name).stemWords
         return [stem([word for word in _pieces(text) if word not in stop]) for text in texts]
+
+    def marks(self, text: str, query: str) -> list[tuple[int, int]]:
+        """Return start and end, in characters, of the words of a text that a query has, too."""
+        wanted, found = {*self.of([query])[0]}, list(_WORD.finditer(text))
+        words = self.of([match[0] for match in found])
+        return [match.span() for match, of in zip(found, words, strict=True) if wanted & {*of}]
+
+    def stop_words(self) -> set[str]:
+        """Return the stop words of the language."""
+        from bm25s import stopwords
+
+        name = "EN" if self.stemmer == "english" else self.stemmer.upper()
+        return set(getattr(stopwords, f"STOPWORDS_{name}", ()))
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -78,16 +90,47 @@ class Bm25:
 
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         """Yield for each query the score of every document. Documents without a word of the query are not found."""
+        index = self.index(list(collection.documents.values()))
+        yield from map(index.scores, collection.queries.values())
+
+    def index(self, texts: list[str]) -> WordIndex:
+        """Return an index of the words of documents."""
         import bm25s
 
+        words = self.words.of(texts)
         index: Any = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
-        documents = self.words.of(list(collection.documents.values()))
-        if any(documents):
-            index.index(documents, show_progress=False)
-        for words in self.words.of(list(collection.queries.values())):
-            known = [word for word in words if any(documents) and word in index.vocab_dict]
-            scores = index.get_scores(known) if known else np.zeros(len(documents))
-            yield np.where(scores > 0, scores, -np.inf)
+        if any(words):
+            index.index(words, show_progress=False)
+        return WordIndex(index if any(words) else None, self.words, len(texts))
+
+
+@dataclass(frozen=True, eq=False)
+class WordIndex:
+    """The words of documents, for BM25."""
+
+    index: Any
+    """What bm25s has computed. None: the documents have no words."""
+    words: Words
+    documents: int
+    """Their number."""
+
+    def save(self, folder: Path) -> None:
+        """Write the files of bm25s; none if no document has words."""
+        if self.index is not None:
+            self.index.save(folder)
+
+    @classmethod
+    def load(cls, folder: Path, words: Words, documents: int) -> WordIndex:
+        """Read what `save` wrote."""
+        from bm25s import BM25
+
+        return cls(BM25.load(folder, mmap=True) if folder.exists() else None, words, documents)
+
+    def scores(self, query: str) -> Float[np.ndarray, " N"]:
+        """Return the score of every document. -inf: it has no word of the query."""
+        known = [word for word in self.words.of([query])[0] if self.index and word in self.index.vocab_dict]
+        scores = self.index.get_scores(known) if known else np.zeros(self.documents)
+        return np.where(scores > 0, scores, -np.inf)
 
 
 @dataclass(frozen=True)

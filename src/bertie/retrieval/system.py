@@ -6,8 +6,8 @@ N  documents    E  width of a vector
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -17,10 +17,11 @@ import torch
 from jaxtyping import Float
 
 from bertie.base import console, storage
-from bertie.base.errors import UserError, raise_error
+from bertie.base.errors import UsageError, UserError, raise_error
 from bertie.base.threads import cache_folder
 from bertie.examples.queries.collection import Collection
 from bertie.examples.rows import parse_finite, read_lines
+from bertie.model.pooling import Pooling
 from bertie.predict.embed import NO_VECTOR, TextUnit
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import similarities
@@ -55,6 +56,21 @@ class DenseSearch:
     model: Predictor
     unit: TextUnit = TextUnit(prompt_name="document")
     name: str = "model"
+    known: Mapping[str, Float[np.ndarray, " E"]] | None = None
+    """Vectors of texts that need not be computed, and for which none are kept."""
+
+    @classmethod
+    def of(cls, model: Predictor, pooling: Pooling | None = None, dimensions: int = 0) -> DenseSearch:
+        """Return the search with another pooling, or with the first numbers of the vectors only, compared by the cosine.
+
+        Raises UsageError if the vectors have no more numbers.
+        """
+        how = model.text_embedding.with_pooling(pooling)
+        if dimensions >= (width := model.vector_width(pooling)):
+            raise UsageError(f"--dimensions {dimensions}: the vectors have {width} numbers: give less")
+        if dimensions:
+            how = replace(how, dimensions=dimensions, similarity="cosine")
+        return cls(replace(model, text_embedding=how))
 
     @property
     def settings(self) -> str:
@@ -80,34 +96,49 @@ class DenseSearch:
             UserError: No text has a vector.
         """
         texts = list(collection.documents.values())
-        path = cache_folder() / "vectors" / f"{self._fingerprint(texts)}.npy"
+        if self.known is not None:
+            return self.embed(texts, self.known)
+        digest = hashlib.sha256(f"{self.fingerprint} {self.model.engine} {len(texts)}".encode())
+        for text in texts:
+            digest.update(f"{len(text)} {text}".encode())
+        path = cache_folder() / "vectors" / f"{digest.hexdigest()[:32]}.npy"
         if path.exists():
             return np.load(path)
-        vectors = np.empty((len(texts), self.unit.width(self.model)), np.float32)
-        with console.progress("embed", len(texts), "documents") as bar:
-            for start in range(0, len(texts), SEQUENCES_AT_ONCE):
-                block = texts[start : start + SEQUENCES_AT_ONCE]
-                vectors[start : start + len(block)] = self.unit.block(self.model, list(block))[1]
-                bar.advance(len(block))
-        if lost := int(np.isnan(vectors).any(1).sum()):
-            if lost == len(texts):
-                raise UserError(f"no document has a vector: {NO_VECTOR}")
-            console.warn(f"{lost:,} of {len(texts):,} documents have no vector: {NO_VECTOR}")
+        vectors = self.embed(texts, {})
         path.parent.mkdir(parents=True, exist_ok=True)
         storage.write_array(path, vectors)
         console.info(f"the vectors of {len(texts):,} documents are kept in {path}")
         return vectors
 
-    def _fingerprint(self, texts: list[str]) -> str:
-        """Return a hash of the model, of how it reads texts, and of the texts."""
-        digest = hashlib.sha256(repr((self.settings, self.unit, self.model.engine, len(texts))).encode())
+    def by_text(self, collection: Collection) -> Mapping[str, Float[np.ndarray, " E"]]:
+        """Return the vectors of the documents by their texts."""
+        return dict(zip(collection.documents.values(), self.document_vectors(collection), strict=True))
+
+    def embed(self, texts: list[str], known: Mapping[str, np.ndarray]) -> Float[np.ndarray, "N E"]:
+        """Return the vectors of documents, and compute those that are not known. Errors as for `document_vectors`."""
+        new = list(dict.fromkeys(text for text in texts if text not in known))
+        vectors = np.empty((len(new), self.unit.width(self.model)), np.float32)
+        with console.progress("embed", len(new), "documents") as bar:
+            for start in range(0, len(new), SEQUENCES_AT_ONCE):
+                block = new[start : start + SEQUENCES_AT_ONCE]
+                vectors[start : start + len(block)] = self.unit.block(self.model, list(block))[1]
+                bar.advance(len(block))
+        of = {**known, **dict(zip(new, vectors, strict=True))}
+        all_NE = np.stack([of[text] for text in texts])
+        if lost := int(np.isnan(all_NE).any(1).sum()):
+            if lost == len(texts):
+                raise UserError(f"no document has a vector: {NO_VECTOR}")
+            console.warn(f"{lost:,} of {len(texts):,} documents have no vector: {NO_VECTOR}")
+        return all_NE
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that the vectors of a text depend on, but for the engine."""
+        tokenizer = self.model.text_tokenizer.fingerprint
+        how = (self.model.text_embedding, self.model.max_length, self.unit, self.model.model.encoder.config, tokenizer)
+        digest = hashlib.sha256(repr(how).encode())
         for name, tensor in self.model.model.state_dict().items():
             digest.update(name.encode() + tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-        digest.update(repr((self.model.text_embedding, self.model.model.encoder.config)).encode())
-        for sequence in self.model.text_sequences(texts[:SEQUENCES_AT_ONCE], ""):  # the tokenizer
-            digest.update(sequence.input_ids.tobytes())
-        for text in texts:
-            digest.update(f"{len(text)} {text}".encode())
         return digest.hexdigest()[:32]
 
 

@@ -21,6 +21,7 @@ from bertie.predict import vectors
 from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, filling_head
+from bertie.retrieval.index import Index
 from bertie.serve.queue import ComputeAll, Lane, QueueShare
 from bertie.serve.worker import Failure, Health
 from bertie.tasks import Task
@@ -53,6 +54,8 @@ class ServedModel:
     """Whether it computes."""
     shorter_widths: Collection[int]
     """Smaller widths that its vectors may have, too: their first numbers, scaled to length 1."""
+    index: Index | None = None
+    """The index that it searches."""
 
     @property
     def task(self) -> Task | None:
@@ -62,7 +65,7 @@ class ServedModel:
     @property
     def operations(self) -> list[str]:
         """Names of its operations, for clients. Every model embeds, and so also compares, reranks and tokenizes."""
-        of_all = ["embeddings", "similarity", "rerank", "tokenize"]
+        of_all = ["embeddings", "similarity", "rerank", "tokenize", *["search"] * (self.index is not None)]
         return of_all + [name for name in self.lanes if name not in ("vectors", "tokens")]
 
     @property
@@ -165,7 +168,9 @@ class ServedModel:
         return self.predictor.token_model(only_masks=True)
 
 
-def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: Collection[int]) -> ServedModel:
+def serve_model(
+    name: str, predictor: Predictor, capacity: int, shorter_widths: Collection[int], index: Index | None = None
+) -> ServedModel:
     """Prepare a model for serving.
 
     Args:
@@ -173,6 +178,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
         predictor: The model.
         capacity: Most of its tokens that may wait.
         shorter_widths: Smaller widths that its vectors may have, too.
+        index: The index that it searches.
     """
     share = QueueShare(name, capacity)
     how = predictor.text_embedding
@@ -190,7 +196,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
     }
     probe = vectors.encode(predictor.tokenizer, ["probe " * PROBE_WORDS], min(PROBE_WORDS, predictor.max_length))
     health = Health(partial(_probe, embed, probe), len(probe[0]))
-    return ServedModel(name, predictor, share, lanes, predictor.vector_width(), health, shorter_widths)
+    return ServedModel(name, predictor, share, lanes, predictor.vector_width(), health, shorter_widths, index)
 
 
 def _finite(compute: ComputeAll, sequences: list[Sequence]) -> list[Any]:

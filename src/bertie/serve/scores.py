@@ -1,9 +1,10 @@
-"""Scores: classes of texts, and the relevance of documents for a query."""
+"""Scores: classes of texts, the relevance of documents for a query, and the passages of an index for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.predict.vectors import similarities
+from bertie.retrieval.index import Hit
 from bertie.serve.ask import Answered, Ask, ScoreScale, answered, run
 from bertie.serve.limits import Refused, refusing
 from bertie.serve.numbers import json_numbers
@@ -109,6 +111,23 @@ async def score_pairs(ask: Ask) -> Answered[list[float]]:
     vectors = np.split(np.stack(job.results), [len(first)])
     similarity = model.predictor.text_embedding.similarity
     return await answered(ask, model, job, _pair_similarities, similarity, *vectors)
+
+
+async def search(ask: Ask) -> Answered[list[Hit]]:
+    """Return the `top_k` passages of an index that are nearest to a query, best first.
+
+    Raises:
+        Refused: As `embed`, or the model has no index.
+        UserError: The query is invalid.
+    """
+    model, [query] = ask.model("vectors"), ask.values
+    if model.index is None:
+        raise Refused(422, "operation", f"{model.name} has no index: start the server with one", "model")
+    ask.check_sizes([len(query)])
+    encode = partial(model.predictor.text_sequences, prompt=named_prompt(model, "query"))
+    job = await run(ask, model, "vectors", encode, [query], [len(query)])
+    found, size = model.index.search_vector, len(model.index.passages)
+    return await answered(ask, model, job, found, query, job.results[0], ask.top_k, size=size)
 
 
 def rank_method(model: ServedModel, label: str) -> str:

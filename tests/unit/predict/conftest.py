@@ -11,7 +11,7 @@ import torch
 import bertie
 from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
-from bertie.predict import embed, search
+from bertie.predict import embed
 from bertie.predict.predictor import Predictor
 
 sys.path.insert(0, str(Path(__file__).parent))  # for engine_inputs.py
@@ -54,6 +54,5 @@ def log_p() -> LogP:
 @pytest.fixture
 def texts(small_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """More texts than one block holds, all different."""
-    for module in (embed, search):
-        monkeypatch.setattr(module, "SEQUENCES_AT_ONCE", 100)
+    monkeypatch.setattr(embed, "SEQUENCES_AT_ONCE", 100)
     return [f"{text[:30]} {i}" for i, text in enumerate(small_texts[:176])]

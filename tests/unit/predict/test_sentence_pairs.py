@@ -14,9 +14,9 @@ import bertie
 from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
 from bertie.examples.texts import Example
-from bertie.predict import search as search_module
+from bertie.predict import pair_similarities as pairs_module
+from bertie.predict.pair_similarities import pair_similarities
 from bertie.predict.predictor import Predictor
-from bertie.predict.search import pair_similarities
 from bertie.predict.sentence_pairs import pair_objective
 from bertie.predict.vectors import cosines
 
@@ -85,7 +85,7 @@ def test_similarity_is_the_cosine_of_the_vectors(predictor: Predictor, small_tex
 
 
 def test_pairs_are_compared_in_blocks(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "SEQUENCES_AT_ONCE", 2)
+    monkeypatch.setattr(pairs_module, "SEQUENCES_AT_ONCE", 2)
     error = UserError("bad")
     pairs = [Example("the", "ka", None, "1"), error, Example("in", "in", None, "3"), Example("du", "the", None, "4")]
     found = list(pair_similarities(predictor, pairs))

@@ -30,7 +30,7 @@ def folder(path: Path, qrels: str = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\t
 
 def test_folder_of_beir(tmp_path: Path) -> None:
     collection = read_collection(folder(tmp_path)).judged()
-    assert collection.documents == {"d1": "Cats purr.", "d2": "Dogs bark."}
+    assert collection.documents == {"d1": "Cats\npurr.", "d2": "Dogs bark."}
     assert collection.queries == {"q1": "what purrs?", "q2": "what barks?"}
     assert collection.grades == GRADES
     assert collection.positives == {"q1": ["d1"], "q2": ["d2"]}

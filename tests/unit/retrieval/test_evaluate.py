@@ -107,7 +107,7 @@ def test_reranker_has_only_what_the_first_stage_found(model: Predictor, collecti
             return np.ones(len(texts))
 
     judged = judge(Reranker(Pairs(), RunFile(first), 1, "1"), collection, (10,), 100)  # pyright: ignore[reportArgumentType]
-    assert read == [("what purrs?", ["Cats purr."], "1"), ("what barks?", ["Cats purr."], "1")]
+    assert read == [("what purrs?", ["Cats\npurr."], "1"), ("what barks?", ["Cats\npurr."], "1")]
     assert judged.found == {"q1": [("d1", 1.0)], "q2": [("d1", 1.0)]}
     assert judged.values[:, 0].tolist() == [1, 0]
 

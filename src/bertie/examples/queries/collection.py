@@ -141,7 +141,7 @@ def read_texts(path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for row in map(raise_error, read_rows(path, _names_of_texts)):
         name = _as_id(_value(row.values, _ID, row.place, "id"), row.place)
-        text = " ".join(part for part in (_text(row.values, ("title",)), _text(row.values, _TEXT)) if part)
+        text = "\n".join(part for part in (_text(row.values, ("title",)), _text(row.values, _TEXT)) if part)
         if not any(isinstance(row.values.get(name), str) for name in (*_TEXT, "title")):
             raise UserError(f"{row.place}: no text: it has {join_names(row.values)}")
         if texts.setdefault(name, text) != text:

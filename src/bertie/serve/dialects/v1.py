@@ -14,7 +14,7 @@ from bertie.inspect.heads.sentences import shown_tokens, special_places, with_so
 from bertie.model.config import TransformerConfig
 from bertie.predict.fill_mask import MaskPredictions
 from bertie.predict.vectors import similarities
-from bertie.serve import predictions, vectors
+from bertie.serve import predictions, scores, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1_messages as m
 from bertie.serve.exchange import Call, Dialect, Endpoint
@@ -66,6 +66,14 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     ranking = await rank(Ask(call, request.model, fields, request.truncate, label=request.label), request.top_n)
     results = [m.RerankResult(i, score, m.Document(text) if shown else None) for i, score, text in ranking.results]
     return m.RerankResponse(call.id, results, rank_method(ranking.model, request.label), **m.cost(ranking))
+
+
+async def search(call: Call, request: m.SearchRequest) -> m.SearchResponse:
+    """Find the passages of an index that are nearest to a query."""
+    found = await scores.search(
+        Ask(call, request.model, {"query": request.query}, request.truncate, top_k=request.top_k)
+    )
+    return m.SearchResponse(found.results, **m.cost(found))
 
 
 async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
@@ -148,6 +156,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/similarity", similarity, "Cosines of texts"),
     Endpoint("POST", "/v1/tokenize", tokenize, "Tokens of texts"),
     Endpoint("POST", "/v1/rerank", rerank, "Documents by relevance"),
+    Endpoint("POST", "/v1/search", search, "Passages of an index"),
     Endpoint("POST", "/v1/predict", predict, "Predictions of a fine-tuned model"),
     Endpoint("POST", "/v1/fill-mask", fill_mask, "Tokens at masks"),
     Endpoint("POST", "/v1/attention", attention, "Attention of all heads"),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from bertie.retrieval.index import Hit
 from bertie.serve.ask import Answered
 from bertie.serve.limits import ErrorType, Refused
 from bertie.serve.operations import MAX_TOP_K
@@ -93,6 +94,14 @@ class RerankRequest(Request, kw_only=True):
     """Repeat the text of each document in its result."""
     label: str = ""
     """Of a classifier for pairs: the class that means "relevant", if its name does not tell."""
+
+
+class SearchRequest(Request, kw_only=True):
+    """A query to an index."""
+
+    query: str
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = 5
+    """Maximum number of passages."""
 
 
 class PredictRequest(Request, kw_only=True):
@@ -206,6 +215,12 @@ class RerankResponse(ModelAnswer, tag_field="object", tag="list"):
     results: list[RerankResult]
     method: str
     """The origin of the scores: cross-encoder, or how vectors were compared, usually cosine."""
+
+
+class SearchResponse(ModelAnswer):
+    """Passages, best first."""
+
+    results: list[Hit]
 
 
 class PredictResponse(ModelAnswer):

@@ -72,6 +72,10 @@ const EXAMPLES = {
     ],
     ["cooking", { query: "pasta without meat", documents: "Spaghetti with tomatoes and basil\nBeef stew with carrots\nHow to repair a bicycle" }],
   ],
+  search: () => [
+    ["a question", { query: "How do I read a file line by line?" }],
+    ["words", { query: "time zone" }],
+  ],
   attention: () => [
     ["a pronoun", { text: "The cat sat on the mat because it was tired.", pair: "" }],
     ["two meanings", { text: "He sat on the bank of the river and counted the money of the bank.", pair: "" }],

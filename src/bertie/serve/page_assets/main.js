@@ -1,6 +1,6 @@
 // The page: models, tasks, and what happens when a request is sent.
 
-const TASKS = [maskTask, ...PREDICTIONS, compareTask, rerankTask, attentionTask];
+const TASKS = [searchTask, maskTask, ...PREDICTIONS, compareTask, rerankTask, attentionTask];
 const at = (name) => document.getElementById(name);
 const views = new Map(); // by model and task: the fields keep their text
 let cards = [];

@@ -1,4 +1,4 @@
-// Vectors: sentences compared with each other, and documents sorted for a query.
+// Vectors: sentences compared with each other, documents sorted for a query, and passages found in an index.
 
 /** Return a heat map of cosines: a table, in which darker cells are more similar. */
 function heatMap(texts, cosines) {
@@ -95,6 +95,42 @@ const rerankTask = {
         return [list];
       },
       said: ({ results }) => `sorted ${counted(results.length, "document")}`,
+    };
+  },
+};
+
+/** Return a passage with its place in the ranking, its document, and the words of the query marked. */
+function passageCard({ document, heading, text, score, marks }, number) {
+  const characters = [...text]; // as Python counts them
+  const parts = [];
+  let end = 0;
+  for (const [from, to] of marks) {
+    parts.push(characters.slice(end, from).join(""), html("mark", { class: "found" }, characters.slice(from, to).join("")));
+    end = to;
+  }
+  parts.push(characters.slice(end).join(""));
+  return html("li", {}, [
+    html("h4", { dir: "auto" }, [`${number + 1}. ${heading || document}`]),
+    html("p", { class: "quiet" }, [heading ? `${document} · ` : "", `score ${decimal(score, 3)}`]),
+    html("p", { class: "passage", dir: "auto" }, parts),
+  ]);
+}
+
+const searchTask = {
+  id: "search",
+  name: "Search",
+  path: "v1/search",
+  about: () => "The model and BM25 search the index together: by meaning, and by the words of the query.",
+  offered: (card) => card.operations.includes("search"),
+  build() {
+    const query = line();
+    const count = html("select", {}, [5, 10, 20].map((number) => html("option", { value: number }, String(number))));
+    return {
+      fields: [field("Query", query), field("Passages", count)],
+      controls: { query },
+      body: () => ({ query: query.value, top_k: Number(count.value) }),
+      show: ({ results }) => [html("ol", { class: "passages" }, results.map(passageCard))],
+      said: ({ results }) => `found ${counted(results.length, "passage")}`,
     };
   },
 };

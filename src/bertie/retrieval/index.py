@@ -1,0 +1,251 @@
+"""Index a folder of text, and search it by vectors and by words together.
+
+An index is a folder: index.json, with its settings; passages.jsonl, a passage in each line; vectors.npy, their float32 vectors;
+and words, the files of bm25s. docs/reference/index-format.md describes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from bertie.base import console, storage
+from bertie.base.config import Count
+from bertie.base.errors import UsageError, UserError, raise_error
+from bertie.checkpoints.sentence_transformers_format import Similarity
+from bertie.corpus.readers import ReadCounts, ReaderOptions
+from bertie.examples.queries.collection import Collection, is_collection, read_collection
+from bertie.examples.rows import read_lines
+from bertie.files import sources
+from bertie.model.pooling import Pooling
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
+from bertie.retrieval.baselines import Bm25, WordIndex
+from bertie.retrieval.fused import CANDIDATES, FusionWeight, choose_weight, fuse
+from bertie.retrieval.measures import order
+from bertie.retrieval.passages import TextPassage, passages, read_documents, require_passages
+from bertie.retrieval.system import DenseSearch
+from bertie.retrieval.vector_store import Codes, VectorStore
+from bertie.tasks.inference import require_finite
+from bertie.tokenizers.truncation import special_tokens
+from bertie.tokenizers.valid_texts import require_texts
+
+FACTS, PASSAGES, VECTORS, WORDS = "index.json", "passages.jsonl", "vectors.npy", "words"
+FORMAT = 1
+MOST_TOKENS = 256  # of a passage, unless the user asks for more
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How to index."""
+
+    tokens: Count = 0
+    """Most tokens of a passage; 0: as many as the model reads, at most 256."""
+    pooling: Pooling | None = None
+    """Pooling of the token vectors into the vector of a passage. By default as the model was trained, otherwise mean."""
+    dimensions: Count = 0
+    """Numbers of a vector to keep, the first ones, for models that were trained for it; 0: all."""
+    codes: Codes = "float32"
+    """What a search compares first, in memory: the vectors, or 8 bits (int8) or 1 bit (binary) for each number. The best passages
+    are then compared by their vectors, which stay on disk."""
+    sentence_language: str = "en"
+    """ISO 639 code of the language, for the ends of sentences."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that a search found."""
+
+    score: float
+    """From 0 to 1: the scores of the model and of BM25, each scaled over the candidates, in one sum."""
+    document: str
+    """File and record, or id, of its document."""
+    heading: str
+    """The heading of its section, or its title; empty if there is none."""
+    text: str
+    """The passage, below its heading."""
+    marks: list[tuple[int, int]]
+    """Start and end, in characters of `text`, of the words that the query has, too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """An opened index, with its model."""
+
+    dense: DenseSearch
+    passages: list[dict[str, str]]
+    store: VectorStore
+    words: WordIndex
+    weight: FusionWeight
+
+    def search(self, query: str, top_k: int = 5) -> list[Hit]:
+        """Find the passages that are nearest to a query. Raises UserError for an invalid text."""
+        require_texts([query])
+        vectors = self.dense.model.embed([query], prompt_name="query")
+        require_finite(torch.from_numpy(vectors))
+        return self.search_vector(query, vectors[0], top_k)
+
+    def search_vector(self, query: str, vector_E: Float[np.ndarray, " E"], top_k: int) -> list[Hit]:
+        """Find passages for a query whose vector is known."""
+        words_N, most = self.words.scores(query), max(CANDIDATES, top_k)
+        vector_E = _comparable(vector_E[None], self.store.similarity)[0]
+        by_words = order(words_N, np.arange(len(words_N)), most)
+        rows_C = np.union1d(self.store.nearest(vector_E, most), by_words)
+        fused_C = fuse(self.store.exact(vector_E, rows_C), words_N[rows_C], self.weight.value)
+        best = order(fused_C, rows_C, top_k)
+        return [self._hit(query, int(rows_C[i]), float(fused_C[i])) for i in best]
+
+    def _hit(self, query: str, row: int, score: float) -> Hit:
+        found = self.passages[row]
+        text = found["text"].removeprefix(found["heading"]).lstrip("\n")
+        return Hit(score, found["document"], found["heading"], text, self.words.words.marks(text, query))
+
+
+def index(
+    texts: str | Path | Iterable[str | Path],
+    model: str | Path | Predictor,
+    out: str | Path,
+    options: IndexOptions = IndexOptions(),
+    bm25: Bm25 = Bm25(),
+    *,
+    reader: ReaderOptions = ReaderOptions(documents="file"),
+) -> dict[str, Any]:
+    """Index texts, or update an index: only passages that it does not have are read by the model.
+
+    Args:
+        texts: Files and folders, as `prepare` reads them, or a folder as BEIR's, whose dev queries choose the model's weight.
+        model: A model with vectors: loaded, or a source as in `load`.
+        out: The index to write. If it exists, it must have the same model and settings.
+        options: How to index.
+        bm25: The BM25 beside the model.
+        reader: How to read the texts.
+
+    Returns:
+        {"out", "documents", "passages", "new": passages that the model read, "weight": of the model's score}.
+
+    Raises:
+        UsageError: `out` is something else, or an index with other settings.
+        UserError: The texts cannot be read, or have no passage.
+    """
+    out, paths = Path(out), sources.as_list(texts)
+    sources.require_outside(out, paths)
+    dense = DenseSearch.of(model if isinstance(model, Predictor) else load(model), options.pooling, options.dimensions)
+    predictor, counts = dense.model, ReadCounts()
+    limit = predictor.max_length - special_tokens(predictor.text_tokenizer, 1)
+    if options.tokens > limit:
+        raise UsageError(f"--tokens {options.tokens}: the model reads {limit}")
+    facts = {"format": FORMAT, "fingerprint": dense.fingerprint, **asdict(options), "bm25": asdict(bm25)}
+    known = _known(out, facts)
+    documents, tokens = read_documents(paths, reader, counts), options.tokens or min(limit, MOST_TOKENS)
+    found = require_passages(list(passages(documents, predictor.text_tokenizer, tokens, options.sentence_language)))
+    for line in counts.lines():
+        console.warn(line)
+    all_texts = [passage.text for passage in found]
+    new = len({*all_texts} - known.keys())
+    vectors_NE = _comparable(dense.embed(all_texts, known), predictor.text_embedding.similarity)
+    weight = _weight(replace(dense, known=dict(zip(all_texts, vectors_NE, strict=True))), bm25, found, paths)
+    facts |= {"model": str(predictor.folder), "weight": weight}
+    with storage.atomic_folder(out, replace=True) as folder:
+        rows = ({"document": each.document, "heading": each.heading, "text": each.text} for each in found)
+        storage.write_atomic(folder / PASSAGES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        storage.write_array(folder / VECTORS, vectors_NE)
+        bm25.index(all_texts).save(folder / WORDS)
+        storage.write_json(folder / FACTS, facts)
+    count = len({passage.document for passage in found})
+    console.info(
+        f"{out}: {len(found):,} passages of {count:,} documents, {new:,} of them new; {weight.value:g} of the model's score, "
+        f"chosen on {weight.origin}"
+    )
+    return {"out": str(out), "documents": count, "passages": len(found), "new": new, "weight": weight.value}
+
+
+def open_index(path: str | Path, model: str | Path | Predictor | None = None) -> Index:
+    """Open an index.
+
+    Args:
+        path: The folder.
+        model: Its model, loaded or a source as in `load`; None: from where it was when the index was made.
+
+    Raises:
+        UsageError: There is no index.
+        UserError: The index is damaged, or was made by another model.
+    """
+    path, facts = Path(path), index_facts(path)
+    predictor = model if isinstance(model, Predictor) else load(model or facts["model"])
+    dense = DenseSearch.of(predictor, facts["pooling"], facts["dimensions"])
+    if dense.fingerprint != facts["fingerprint"]:
+        raise UserError(f"{path} was made by another model than {predictor.folder}: index the text again")
+    rows = [json.loads(raise_error(line)) for _, line in read_lines(path / PASSAGES)]
+    vectors_NE = np.load(path / VECTORS, mmap_mode="c")
+    if len(rows) != len(vectors_NE):
+        raise UserError(f"{path} is damaged: {len(rows):,} passages, {len(vectors_NE):,} vectors: index the text again")
+    store = VectorStore.of(vectors_NE, dense.model.text_embedding.similarity, facts["codes"])
+    words = WordIndex.load(path / WORDS, Bm25(**facts["bm25"]).words, len(rows))
+    return Index(dense, rows, store, words, FusionWeight(*facts["weight"]))
+
+
+def search(index: str | Path | Index, query: str, top_k: int = 5) -> list[Hit]:
+    """Find the passages of an index that are nearest to a query, best first. index: opened, or its folder; see `open_index`."""
+    if top_k < 1:
+        raise UsageError(f"--top-k {top_k}: give at least 1")
+    return (index if isinstance(index, Index) else open_index(index)).search(query, top_k)
+
+
+def is_index(path: str | Path) -> bool:
+    """Return whether a path is the folder of an index."""
+    return (Path(path) / FACTS).is_file()
+
+
+def index_facts(path: str | Path) -> dict[str, Any]:
+    """Return the settings of an index: its index.json. Raises UsageError or UserError, as `open_index`."""
+    if not is_index(path):
+        raise UsageError(f"{path} is no index: make one with bertie index")
+    facts = storage.read_json(Path(path) / FACTS)
+    if facts.get("format") != FORMAT:
+        raise UserError(
+            f"{path} has the format {facts.get('format')}, and this bertie reads {FORMAT}: index the text again"
+        )
+    return facts
+
+
+def _known(out: Path, facts: dict[str, Any]) -> Mapping[str, np.ndarray]:
+    """Return the vectors of an existing index by their texts. Raises UsageError if it has other settings."""
+    if not out.exists() or not any(out.iterdir()):
+        return {}
+    before = index_facts(out)
+    if changed := [name for name, value in facts.items() if before[name] != value]:
+        what = "made by another model" if changed == ["fingerprint"] else f"made with another {changed[-1]}"
+        raise UsageError(f"{out} was {what}: give another --out, or remove it")
+    lines = (json.loads(raise_error(line))["text"] for _, line in read_lines(out / PASSAGES))
+    return dict(zip(lines, np.load(out / VECTORS, mmap_mode="r"), strict=True))
+
+
+def _weight(dense: DenseSearch, bm25: Bm25, found: list[TextPassage], paths: list[str | Path]) -> FusionWeight:
+    """Choose the weight of the model: on the dev queries of a collection, whose grades count for all passages of a document."""
+    collection = Collection({str(number): passage.text for number, passage in enumerate(found)}, {}, {})
+    [path, *others] = map(Path, paths)
+    if others or not is_collection(path) or not any((path / "qrels").glob("dev.*")):
+        return choose_weight(dense, bm25, collection)
+    dev = read_collection(path, "dev").judged()
+    numbers: dict[str, list[str]] = {}
+    for number, passage in enumerate(found):
+        numbers.setdefault(passage.document, []).append(str(number))
+    grades = {
+        query: {number: grade for document, grade in of.items() for number in numbers.get(document, ())}
+        for query, of in dev.grades.items()
+    }
+    return choose_weight(dense, bm25, collection, replace(collection, queries=dev.queries, grades=grades))
+
+
+def _comparable(vectors_NE: Float[np.ndarray, "N E"], similarity: Similarity) -> Float[np.ndarray, "N E"]:
+    """Return vectors whose product is the cosine, if that compares them."""
+    if similarity != "cosine":
+        return vectors_NE
+    return vectors_NE / np.maximum(np.linalg.norm(vectors_NE, axis=1, keepdims=True), np.float32(1e-12))

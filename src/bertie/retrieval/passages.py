@@ -1,0 +1,110 @@
+"""Passages of documents: whole sentences below one heading, as many as a model reads at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertie.base.contracts import Document
+from bertie.base.errors import UserError
+from bertie.corpus import readers
+from bertie.corpus.readers import ReadCounts, ReaderOptions
+from bertie.corpus.sentences import split_long_text, split_sentences
+from bertie.examples.queries.collection import is_collection, read_texts
+from bertie.files import sources
+from bertie.tokenizers.tokenizer import Tokenizer
+
+HEADING_WORDS = 30  # of the longest first line that is a heading
+LEAST_WORDS = 4  # of a sentence that is held out as a query
+_MARKDOWN = re.compile(r"^#{1,6}\s+(?=\S)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class TextPassage:
+    """A part of a document."""
+
+    document: str
+    """The file and the record, or the id, of the document."""
+    heading: str
+    """Its title, or the heading of its section; empty if there is none."""
+    sentences: tuple[str, ...]
+    """Its sentences, in order."""
+
+    @property
+    def text(self) -> str:
+        """The heading and the sentences."""
+        return "\n".join(filter(None, (self.heading, " ".join(self.sentences))))
+
+
+def read_documents(
+    paths: str | Path | Iterable[str | Path], options: ReaderOptions, counts: ReadCounts
+) -> Iterator[Document]:
+    """Yield the documents of files and folders as `prepare` reads them, or those of folders as BEIR's, with their ids.
+
+    Raises UsageError or UserError.
+    """
+    for path in sources.as_list(paths):
+        if is_collection(Path(path)):
+            [corpus] = sorted(Path(path).glob("corpus.*"))[:1]
+            yield from (Document(text, name) for name, text in read_texts(corpus).items())
+        else:
+            yield from readers.read([path], options, counts)
+
+
+def passages(documents: Iterable[Document], tokenizer: Tokenizer, tokens: int, language: str) -> Iterator[TextPassage]:
+    """Split documents into passages of whole sentences. Each has the heading of its section.
+
+    The heading is the first line of a document, if it is short and others follow, or that of a section of Markdown.
+
+    Args:
+        documents: The documents.
+        tokenizer: The tokenizer that counts tokens.
+        tokens: Most tokens of a passage, without special tokens. A longer sentence is split.
+        language: ISO 639 code of the language, for the ends of sentences.
+
+    Raises:
+        UserError: A text is invalid.
+    """
+    for document in documents:
+        for heading, body in _sections(document.text):
+            used, group = len(tokenizer.encode([heading])[0]), list[str]()
+            size = used
+            for sentence, length in _fitting(
+                split_sentences(body, language), tokenizer, max(tokens - used, tokens // 2)
+            ):
+                if group and size + length > tokens:
+                    yield TextPassage(document.source, heading, tuple(group))
+                    group, size = [], used
+                group.append(sentence)
+                size += length
+            if group or heading:
+                yield TextPassage(document.source, heading, tuple(group))
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the heading and the text of each section."""
+    for section in _MARKDOWN.split(text):
+        first, _, rest = section.strip().partition("\n")
+        if rest.strip() and len(first.split()) <= HEADING_WORDS:
+            yield " ".join(first.split()), rest
+        elif first:
+            yield "", section
+
+
+def _fitting(sentences: list[str], tokenizer: Tokenizer, most: int) -> Iterator[tuple[str, int]]:
+    """Yield sentences with their numbers of tokens, and parts of those that have more than `most`."""
+    for sentence, ids in zip(sentences, tokenizer.encode(sentences), strict=True):
+        if len(ids) <= most:
+            yield sentence, len(ids)
+        else:
+            parts = [part.strip() for part in split_long_text(sentence, max(1, len(sentence) * most // len(ids) // 2))]
+            yield from ((part, len(ids)) for part, ids in zip(parts, tokenizer.encode(parts), strict=True))
+
+
+def require_passages(found: list[TextPassage]) -> list[TextPassage]:
+    """Return the passages. Raises UserError if there are none."""
+    if not found:
+        raise UserError("the documents have no text")
+    return found
