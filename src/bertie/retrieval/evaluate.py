@@ -13,21 +13,20 @@ from bertie.base import console, storage
 from bertie.base.config import Positive
 from bertie.base.errors import UsageError, UserError
 from bertie.base.notebook import NotebookDict
-from bertie.checkpoints.find import run_of
 from bertie.examples.queries.collection import Collection, read_collection
 from bertie.examples.queries.tuples import PAIRS
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.retrieval import measures
 from bertie.retrieval.baselines import Bm25, Lsa
+from bertie.retrieval.fused import Fused, choose_weight, dev_queries
 from bertie.retrieval.judge import Interval, Judged, judge, means, tie_changes
-from bertie.retrieval.leaks import TOO_FEW, Leaks, find_leaks
+from bertie.retrieval.leaks import TOO_FEW, Leaks, find_leaks, sources_of
 from bertie.retrieval.mine import pairs_as_collection
 from bertie.retrieval.page import search_page
 from bertie.retrieval.system import DenseSearch, Reranker, RunFile, System, write_run
 from bertie.tasks.evaluation.folder import PAGE, SCORES, evaluation_folder
 from bertie.tasks.relevance import relevance
-from bertie.training.run_folder import ENVIRONMENT, TRAINED_ON
 
 QUERIES = "queries.jsonl"
 RUNS = {name: f"{name.lower()}.trec" for name in ("model", "BM25", "LSA")}
@@ -101,7 +100,7 @@ def evaluate_search(
         leaks = _leaks(predictor, judged, options)
         systems = [
             judge(system, judged, options.cutoffs, options.depth, options.omit_own_id)
-            for system in _systems(predictor, options, bm25)
+            for system in _systems(predictor, judged, options, bm25)
         ]
         result: dict[str, Any] = {"of": title, **_result(systems, leaks, names)}
         result["headline"] = [*leaks[0].rows][1] if leaks and (predictor.task or options.trained_on) else "all queries"
@@ -131,24 +130,26 @@ def opened(source: str | Path, **how: Any) -> Predictor | RunFile:
     return RunFile(Path(source), "model")
 
 
-def _systems(predictor: Predictor | RunFile, options: SearchOptions, bm25: Bm25) -> list[System]:
-    """Return the model, the baselines, and the rankings to compare with."""
+def _systems(
+    predictor: Predictor | RunFile, collection: Collection, options: SearchOptions, bm25: Bm25
+) -> list[System]:
+    """Return the model, the baselines, the rankings to compare with, and the model with BM25."""
     first = RunFile(options.first_stage) if options.first_stage else bm25
-    reranks = relevance(predictor.task, options.label) is not None
-    if isinstance(predictor, RunFile):
-        model: System = predictor
-    else:
-        model = Reranker(predictor, first, options.rerank, options.label) if reranks else DenseSearch(predictor)
-    if options.first_stage and not reranks:
-        raise UsageError(f"--first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
     earlier = [RunFile(path) for path in dict.fromkeys([*filter(None, [options.first_stage]), *options.compare])]
-    return [model, bm25, Lsa(words=bm25.words), *earlier]
+    beside: list[System] = [bm25, Lsa(words=bm25.words), *earlier]
+    if isinstance(predictor, Predictor) and relevance(predictor.task, options.label) is not None:
+        return [Reranker(predictor, first, options.rerank, options.label), *beside]
+    if options.first_stage:
+        raise UsageError(f"--first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
+    if isinstance(predictor, RunFile):
+        return [predictor, *beside]
+    model = DenseSearch(predictor)
+    return [model, *beside, Fused(model, bm25, choose_weight(model, bm25, collection, dev_queries(collection)))]
 
 
 def _leaks(predictor: Predictor | RunFile, collection: Collection, options: SearchOptions) -> list[Leaks]:
     """Return the leaks of what the model was trained on; none of what is unknown, or cannot be read."""
-    environment, leaks = run_of(predictor.folder) / ENVIRONMENT, []
-    known = storage.read_json(environment).get(TRAINED_ON, []) if environment.is_file() else []
+    known, leaks = list[str | Path](sources_of(predictor.folder)), list[Leaks]()
     if not known and collection.folder and any((collection.folder / "qrels").glob("train.*")):
         known = [collection.folder]
     reader = PAIRS if predictor.task is None or options.trained_on else predictor.task.reader

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,12 @@ from jaxtyping import Bool, Float
 
 from bertie.base import seeding
 from bertie.corpus.sentences import split_sentences
-from bertie.examples.queries.collection import Collection
+from bertie.examples.queries.collection import Collection, read_collection
+from bertie.predict.predictor import Predictor
 from bertie.retrieval.baselines import Bm25
+from bertie.retrieval.leaks import sources_of
 from bertie.retrieval.measures import measure, order
+from bertie.retrieval.mine import pairs_as_collection
 from bertie.retrieval.passages import LEAST_WORDS
 from bertie.retrieval.system import DenseSearch
 
@@ -45,7 +49,7 @@ class Fused:
 
     @property
     def name(self) -> str:
-        return "model + BM25"
+        return "fused"
 
     @property
     def settings(self) -> str:
@@ -94,6 +98,8 @@ def choose_weight(
     judged, origin = dev, "dev queries"
     if judged is None:
         judged, origin = pseudo_queries(collection), "sentences held out from the text"
+        if _were_shown(model.model, {*judged.queries.values()}):  # it would find these too well
+            return FusionWeight(0.5, "nothing: the model was trained on sentences of this text")
         model = replace(model, known=model.by_text(collection))
     if len(judged.queries) < FEWEST:
         return FusionWeight(0.5, f"nothing: there are only {len(judged.queries)} {origin}")
@@ -107,6 +113,21 @@ def choose_weight(
             best = np.argsort(-fuse(dense_N[chosen], words_N[chosen], float(weight)), kind="stable")
             numbers[i] += measure(grades_C[best], positives, (10,))[0]
     return FusionWeight(float(WEIGHTS[numbers.argmax()]), f"{len(judged.queries)} {origin}")
+
+
+def _were_shown(model: Predictor, queries: set[str]) -> bool:
+    """Return whether a model was trained on one of the queries, as far as its files of training data are still there."""
+    if model.task is None or model.task.unit != "batch":
+        return False
+    sources = [Path(source) for source in sources_of(model.folder) if Path(source).exists()]
+    return any(queries & {*pairs_as_collection(source, model.task.reader).queries.values()} for source in sources)
+
+
+def dev_queries(collection: Collection) -> Collection | None:
+    """Return the collection with the dev queries of its folder. None: it has none."""
+    if collection.folder is None or not any((collection.folder / "qrels").glob("dev.*")):
+        return None
+    return read_collection(collection.folder, "dev").judged()
 
 
 def pseudo_queries(collection: Collection) -> Collection:

@@ -21,14 +21,14 @@ from bertie.base.config import Count
 from bertie.base.errors import UsageError, UserError, raise_error
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.corpus.readers import ReadCounts, ReaderOptions
-from bertie.examples.queries.collection import Collection, is_collection, read_collection
+from bertie.examples.queries.collection import Collection, is_collection
 from bertie.examples.rows import read_lines
 from bertie.files import sources
 from bertie.model.pooling import Pooling
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.retrieval.baselines import Bm25, WordIndex
-from bertie.retrieval.fused import CANDIDATES, FusionWeight, choose_weight, fuse
+from bertie.retrieval.fused import CANDIDATES, FusionWeight, choose_weight, dev_queries, fuse
 from bertie.retrieval.measures import order
 from bertie.retrieval.passages import TextPassage, passages, read_documents, require_passages
 from bertie.retrieval.system import DenseSearch
@@ -230,10 +230,13 @@ def _known(out: Path, facts: dict[str, Any]) -> Mapping[str, np.ndarray]:
 def _weight(dense: DenseSearch, bm25: Bm25, found: list[TextPassage], paths: list[str | Path]) -> FusionWeight:
     """Choose the weight of the model: on the dev queries of a collection, whose grades count for all passages of a document."""
     collection = Collection({str(number): passage.text for number, passage in enumerate(found)}, {}, {})
-    [path, *others] = map(Path, paths)
-    if others or not is_collection(path) or not any((path / "qrels").glob("dev.*")):
+    dev = (
+        None
+        if len(paths) > 1 or not is_collection(Path(paths[0]))
+        else dev_queries(replace(collection, folder=Path(paths[0])))
+    )
+    if dev is None:
         return choose_weight(dense, bm25, collection)
-    dev = read_collection(path, "dev").judged()
     numbers: dict[str, list[str]] = {}
     for number, passage in enumerate(found):
         numbers.setdefault(passage.document, []).append(str(number))

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
+from bertie.base import storage
+from bertie.checkpoints.find import run_of
 from bertie.examples.queries.collection import Collection
+from bertie.training.run_folder import ENVIRONMENT, TRAINED_ON
 
 NEAR = 0.8  # Jaccard index of the sets of words from which two queries are near-equal
 TOO_FEW = 30  # queries below which a row says so
@@ -41,6 +45,12 @@ class Leaks:
             "without near-equal training queries": ~self.near,
             "also without shared positives": ~self.near & ~self.shared,
         }
+
+
+def sources_of(folder: Path) -> list[str]:
+    """Return the names of the files and folders that the model of a folder was trained on."""
+    environment = run_of(folder) / ENVIRONMENT
+    return storage.read_json(environment).get(TRAINED_ON, []) if environment.is_file() else []
 
 
 def find_leaks(collection: Collection, training: Collection) -> Leaks:

@@ -49,7 +49,7 @@ def test_command_writes_rankings_scores_and_a_page(
     printed = capsys.readouterr().out.splitlines()
     assert main([*command, "--json"]) == 0  # replaces it
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [line.partition(":")[0] for line in printed[:5]] == ["model", "BM25", "LSA", "model − BM25", "model − LSA"]
+    assert [line.partition(":")[0] for line in printed[:5]] == ["model", "BM25", "LSA", "fused", "model − BM25"]
     assert (result["queries"], result["documents"]) == (2, 2)
     assert result["systems"]["BM25"]["ndcg@10"] == [1, 1, 1]
     assert set(result["scores"]) == {"ndcg@10", "ndcg@100", "recall@10", "recall@100", "map", "mrr"}
