@@ -27,6 +27,7 @@ from bertie.corpus.vocabulary import train_tokenizer
 from bertie.demo.compare import START, Comparison, compare
 from bertie.demo.corpus import DemoData, folder_data, python_data
 from bertie.demo.page import baselines, gains, page, seeds_phrase
+from bertie.demo.search import FOUND, INDEX, QUERIES, found_by, train_search
 from bertie.files import sources
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.load import load
@@ -49,12 +50,13 @@ SENTENCES = (  # chosen by hand: their masks are words that this text often has
 def demo(
     out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0, strip_accents: bool | None = None
 ) -> dict[str, Any]:
-    """Train a vocabulary and a small BERT, fine-tune it, compare it with baselines, and write a report.
+    """Train a vocabulary and a small BERT, fine-tune it, compare it with baselines, train a search, and write a report.
 
     A second call with the same arguments resumes: it keeps finished stages.
 
     Args:
         out: Output folder. Its `data` has the text, text.jsonl, and the labeled sentences, sentences.csv.
+            `search` reads its `index`.
         corpus: Your own files or folders; None: Python's documentation.
         scale: Factor on the numbers of steps, epochs and seeds.
         strip_accents: Whether the vocabulary strips accents; None: as the text decides, see `train_tokenizer`.
@@ -92,11 +94,14 @@ def demo(
         trained = pretrain(_recipe(scale), out / "shards", out / "bert")
     with _timed("fine-tune and compare", seconds):
         comparison = _comparison(out, data, scale)
+    with _timed("train a search", seconds):
+        train_search(out, text, scale)
     model = load(out / "bert")
+    queries = [each.text for each in data.test[:FOUND]] if paths else [*QUERIES]
     texts = list(SENTENCES) if not paths else _mask_sentences(data)
     predictions = {text: model.fill_mask(text)[0] for text in texts}
     seconds = _add_earlier_calls(out, seconds)
-    storage.write_atomic(out / "report.html", page(out, data, comparison, predictions, seconds))
+    storage.write_atomic(out / "report.html", page(out, data, comparison, predictions, found_by(out, queries), seconds))
     _print_summary(out, data, trained["eval"], predictions, comparison)
     result = {"report": str(out / "report.html"), "run": str(out / "bert"), "seconds": round(sum(seconds.values()), 1)}
     if comparison is not None:
@@ -224,6 +229,10 @@ def _print_summary(
             console.info(f"  {accuracy:>16}  {name}")
         console.info(gains(comparison))
     console.info(f'report: {out / "report.html"}; try the model: bertie fill-mask {out / "bert"} "… [MASK] …"')
+    if (out / INDEX).exists():
+        console.info(
+            f'search the text: bertie search {out / INDEX} "{QUERIES[0]}"; with a page: bertie serve {out / INDEX}'
+        )
     console.info(f"text: {out / TEXT}" + f"; labeled sentences: {out / LABELED}; fine-tune on them:" * bool(data.test))
     if data.test:
         command = f"bertie finetune classify --train {out / LABELED} --model {out / 'bert'} --out {out / 'classifier'}"

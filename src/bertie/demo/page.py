@@ -8,11 +8,13 @@ from typing import Any
 
 from bertie.base import config as configuration
 from bertie.base.console import percent, plural
-from bertie.base.report import Page
+from bertie.base.report import Page, TextSpan
 from bertie.corpus.shards import Shards, open_shards
 from bertie.demo.compare import BAG_OF_WORDS, START, Comparison
 from bertie.demo.corpus import DemoData
 from bertie.predict.fill_mask import MaskPrediction
+from bertie.retrieval.index import Hit
+from bertie.tasks.evaluation.passages import marked, shortened
 from bertie.tasks.metrics import mean_and_interval
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import describe_machine, loss_chart
@@ -23,6 +25,7 @@ def page(
     data: DemoData,
     comparison: Comparison | None,
     predictions: dict[str, list[MaskPrediction]],
+    found: dict[str, list[Hit]],
     seconds: dict[str, float],
 ) -> str:
     """Return the report as one HTML file: learning curve, comparison, and predictions at [MASK].
@@ -39,6 +42,15 @@ def page(
     report.paragraph("The most probable tokens at each [MASK].")
     for text, tokens in predictions.items():
         report.mask_predictions(text, {token.token: token.probability for token in tokens})
+    if found:
+        report.heading("Search")
+        report.paragraph(
+            "The first passages for each query, by vectors that were trained on the text alone, and by its words."
+        )
+    for query, hits in found.items():
+        texts = [shortened(marked(hit.text, "right", [(*mark, "") for mark in hit.marks])) for hit in hits]
+        headings = [[TextSpan(f"{hit.heading} · ")] * bool(hit.heading) for hit in hits]
+        report.passage({"query": query}, [[*before, *spans] for before, spans in zip(headings, texts, strict=True)])
     report.heading("Run time")
     report.table(["Stage", "Seconds"], [[stage, round(time, 1)] for stage, time in seconds.items()])
     report.paragraph(describe_machine(out / "bert"))

@@ -53,7 +53,7 @@ class Fused:
 
     @property
     def settings(self) -> str:
-        return f"{self.weight.value:g} of the model's score, scaled to 0 to 1, chosen on {self.weight.origin}"
+        return f"{self.weight.value:g} of the model's score, scaled to 0 to 1: {self.weight.origin}"
 
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         """Yield for each query the scores of the candidates; the other documents are not found."""
@@ -99,10 +99,10 @@ def choose_weight(
     if judged is None:
         judged, origin = pseudo_queries(collection), "sentences held out from the text"
         if _were_shown(model.model, {*judged.queries.values()}):  # it would find these too well
-            return FusionWeight(0.5, "nothing: the model was trained on sentences of this text")
+            return FusionWeight(0.5, "the model was trained on sentences of this text")
         model = replace(model, known=model.by_text(collection))
     if len(judged.queries) < FEWEST:
-        return FusionWeight(0.5, f"nothing: there are only {len(judged.queries)} {origin}")
+        return FusionWeight(0.5, f"there are only {len(judged.queries)} {origin}")
     numbers, ids = np.zeros(len(WEIGHTS)), list(judged.documents)
     searches = zip(judged.queries, model.scores(judged), words.scores(judged), strict=True)
     for query, dense_N, words_N in searches:
@@ -112,7 +112,7 @@ def choose_weight(
         for i, weight in enumerate(WEIGHTS):
             best = np.argsort(-fuse(dense_N[chosen], words_N[chosen], float(weight)), kind="stable")
             numbers[i] += measure(grades_C[best], positives, (10,))[0]
-    return FusionWeight(float(WEIGHTS[numbers.argmax()]), f"{len(judged.queries)} {origin}")
+    return FusionWeight(float(WEIGHTS[numbers.argmax()]), f"chosen on {len(judged.queries)} {origin}")
 
 
 def _were_shown(model: Predictor, queries: set[str]) -> bool:

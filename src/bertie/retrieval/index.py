@@ -161,7 +161,7 @@ def index(
     count = len({passage.document for passage in found})
     console.info(
         f"{out}: {len(found):,} passages of {count:,} documents, {new:,} of them new; {weight.value:g} of the model's score, "
-        f"chosen on {weight.origin}"
+        f"{weight.origin}"
     )
     return {"out": str(out), "documents": count, "passages": len(found), "new": new, "weight": weight.value}
 

@@ -155,7 +155,7 @@ def test_a_collection_is_indexed_by_its_ids_and_its_dev_queries_choose_the_weigh
         lines(tmp_path / "beir" / f"{name}.jsonl", [{"_id": key, "text": text} for key, text in texts.items()])
     bertie.index(tmp_path / "beir", model, tmp_path / "index")
     opened = open_index(tmp_path / "index", model)
-    assert opened.weight.origin == "30 dev queries"
+    assert opened.weight.origin == "chosen on 30 dev queries"
     assert {hit.document for hit in bertie.search(opened, queries["q3"])} <= documents.keys()
     assert bertie.search(opened, queries["q3"])[0].document == "d3"
 
@@ -228,5 +228,5 @@ def test_distances_are_searched_by_float_vectors_only(similarity: Any) -> None:
 
 
 def test_the_weight_is_said(model: Predictor) -> None:
-    fused = Fused(DenseSearch(model), Bm25(), FusionWeight(0.3, "30 dev queries"))
-    assert fused.settings == "0.3 of the model's score, scaled to 0 to 1, chosen on 30 dev queries"
+    fused = Fused(DenseSearch(model), Bm25(), FusionWeight(0.3, "chosen on 30 dev queries"))
+    assert fused.settings == "0.3 of the model's score, scaled to 0 to 1: chosen on 30 dev queries"

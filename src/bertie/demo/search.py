@@ -1,0 +1,47 @@
+"""The search of the demo: static vectors, trained on pairs from nothing but the text, and an index of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bertie.base import console
+from bertie.base.errors import UserError
+from bertie.finetuning.finetune import finetune
+from bertie.pretraining.glove import GloveConfig, glove
+from bertie.retrieval.index import Hit, index, open_index, search
+from bertie.retrieval.own_text import own_pairs
+from bertie.tokenizers.tokenizer import Tokenizer
+
+QUERIES: tuple[str, ...] = (
+    "How do I read a file line by line?",
+    "parse arguments of the command line",
+    "run code in several threads",
+)
+FOUND = 3  # passages of each query
+INDEX = "index"
+
+
+def train_search(out: Path, text: Path, scale: float) -> None:
+    """Write the index, unless it is there; none if the text is too short to hold out pairs."""
+    if (out / INDEX).exists():
+        return
+    work = out / "search"
+    shutil.rmtree(work, ignore_errors=True)  # of a call that was interrupted
+    work.mkdir()
+    try:
+        glove(out / "shards", work / "words", GloveConfig(epochs=max(1, round(2 * scale))))
+        own_pairs(text, Tokenizer.load(out / "tokenizer"), work / "pairs.jsonl")
+        recipe = {"extends": "embed-static", "training": {"epochs": max(1, round(3 * scale))}}
+        finetune(recipe, work / "pairs.jsonl", work / "words", work / "model")
+        index(text, work / "model", out / INDEX)
+    except UserError as error:
+        console.info(f"no search: {error}")
+
+
+def found_by(out: Path, queries: list[str]) -> dict[str, list[Hit]]:
+    """Return what the index finds for each query; nothing if there is no index."""
+    if not (out / INDEX).exists():
+        return {}
+    opened = open_index(out / INDEX)
+    return {query: search(opened, query, FOUND) for query in queries}
