@@ -27,7 +27,7 @@ from bertie.corpus.vocabulary import train_tokenizer
 from bertie.demo.compare import START, Comparison, compare
 from bertie.demo.corpus import DemoData, folder_data, python_data
 from bertie.demo.page import baselines, gains, page, seeds_phrase
-from bertie.demo.search import FOUND, INDEX, QUERIES, found_by, train_search
+from bertie.demo.search import INDEX, QUERIES, found_by, train_search
 from bertie.files import sources
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.load import load
@@ -96,19 +96,31 @@ def demo(
         comparison = _comparison(out, data, scale)
     with _timed("train a search", seconds):
         train_search(out, text, scale)
-    model = load(out / "bert")
-    queries = [each.text for each in data.test[:FOUND]] if paths else [*QUERIES]
-    texts = list(SENTENCES) if not paths else _mask_sentences(data)
-    predictions = {text: model.fill_mask(text)[0] for text in texts}
     seconds = _add_earlier_calls(out, seconds)
-    storage.write_atomic(out / "report.html", page(out, data, comparison, predictions, found_by(out, queries), seconds))
-    _print_summary(out, data, trained["eval"], predictions, comparison)
+    _report(out, data, bool(paths), comparison, trained["eval"], seconds)
     result = {"report": str(out / "report.html"), "run": str(out / "bert"), "seconds": round(sum(seconds.values()), 1)}
     if comparison is not None:
         gain, error, _ = comparison.gain(START[True])
         result |= {"accuracy": comparison.accuracy, "bag_of_words": comparison.bag_of_words}
         result |= {"gain": gain, "gain_error": error}
     return result | {"eval": trained["eval"]}
+
+
+def _report(
+    out: Path,
+    data: DemoData,
+    own: bool,
+    comparison: Comparison | None,
+    last: dict[str, Any],
+    seconds: dict[str, float],
+) -> None:
+    """Write report.html and print a summary. own: whether the text is the user's own."""
+    model = load(out / "bert")
+    texts = _mask_sentences(data) if own else list(SENTENCES)
+    predictions = {text: model.fill_mask(text)[0] for text in texts}
+    found = found_by(out, data.test if own else [])
+    storage.write_atomic(out / "report.html", page(out, data, comparison, predictions, found, seconds))
+    _print_summary(out, data, last, predictions, comparison)
 
 
 def _recipe(scale: float) -> PretrainConfig:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from bertie.base import console
 from bertie.base.errors import UserError
+from bertie.examples.texts import Example
 from bertie.finetuning.finetune import finetune
 from bertie.pretraining.glove import GloveConfig, glove
 from bertie.retrieval.index import Hit, index, open_index, search
 from bertie.retrieval.own_text import own_pairs
 from bertie.tokenizers.tokenizer import Tokenizer
 
-QUERIES: tuple[str, ...] = (
+QUERIES = (
     "How do I read a file line by line?",
     "parse arguments of the command line",
     "run code in several threads",
@@ -39,9 +40,9 @@ def train_search(out: Path, text: Path, scale: float) -> None:
         console.info(f"no search: {error}")
 
 
-def found_by(out: Path, queries: list[str]) -> dict[str, list[Hit]]:
-    """Return what the index finds for each query; nothing if there is no index."""
+def found_by(out: Path, examples: list[Example]) -> dict[str, list[Hit]]:
+    """Return what the index finds for the texts of some examples, or else for QUERIES; nothing if there is no index."""
     if not (out / INDEX).exists():
         return {}
-    opened = open_index(out / INDEX)
+    opened, queries = open_index(out / INDEX), [each.text for each in examples[: len(QUERIES)]] or QUERIES
     return {query: search(opened, query, FOUND) for query in queries}
