@@ -7,6 +7,7 @@ and words, the files of bm25s. docs/reference/index-format.md describes them.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -151,7 +152,7 @@ def index(
     new = len({*all_texts} - known.keys())
     vectors_NE = _comparable(dense.embed(all_texts, known), predictor.text_embedding.similarity)
     weight = _weight(replace(dense, known=dict(zip(all_texts, vectors_NE, strict=True))), bm25, found, paths)
-    facts |= {"model": str(predictor.folder), "weight": weight}
+    facts |= {"model": os.path.relpath(predictor.folder.absolute(), out.absolute()), "weight": weight}
     with storage.atomic_folder(out, replace=True) as folder:
         rows = ({"document": each.document, "heading": each.heading, "text": each.text} for each in found)
         storage.write_atomic(folder / PASSAGES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
@@ -204,7 +205,7 @@ def is_index(path: str | Path) -> bool:
 
 
 def index_facts(path: str | Path) -> dict[str, Any]:
-    """Return the settings of an index: its index.json. Raises UsageError or UserError, as `open_index`."""
+    """Return the settings of an index: its index.json, with the path of the model. Raises UsageError or UserError, as `open_index`."""
     if not is_index(path):
         raise UsageError(f"{path} is no index: make one with bertie index")
     facts = storage.read_json(Path(path) / FACTS)
