@@ -205,7 +205,7 @@ def is_index(path: str | Path) -> bool:
 
 
 def index_facts(path: str | Path) -> dict[str, Any]:
-    """Return the settings of an index: its index.json, with the path of the model. Raises UsageError or UserError, as `open_index`."""
+    """Return the settings of an index: index.json, with the path of its model. Raises UsageError or UserError."""
     if not is_index(path):
         raise UsageError(f"{path} is no index: make one with bertie index")
     facts = storage.read_json(Path(path) / FACTS)
