@@ -22,7 +22,7 @@ SECTION = re.compile("^(Args|Attributes|Returns|Yields|Raises):$", re.MULTILINE)
 GROUPS = {
     "Load and predict": "load Predictor WordSearch Generation embed search minimal_pairs",
     "Fine-tune": "finetune glue score",
-    "Search": "evaluate_search mine",
+    "Search": "evaluate_search mine distill",
     "Pre-train": "pretrain plan run_lab compare glove GloveConfig demo",
     "Prepare data": "inspect_data train_tokenizer extend_tokenizer Tokenizer prepare",
     "Look inside": "inspect_model Inspection prune_heads",

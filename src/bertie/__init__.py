@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bertie.pretraining.glove import GloveConfig as GloveConfig
     from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain as pretrain
+    from bertie.retrieval.distill import distill as distill
     from bertie.retrieval.evaluate import evaluate_search as evaluate_search
     from bertie.retrieval.index import Index as Index
     from bertie.retrieval.index import index as index
@@ -66,6 +67,7 @@ _HOMES = {
     "compare": "bertie.training.compare",
     "convert": "bertie.predict.convert.export",
     "demo": "bertie.demo.main",
+    "distill": "bertie.retrieval.distill",
     "embed": "bertie.predict.embed",
     "evaluate_search": "bertie.retrieval.evaluate",
     "extend_tokenizer": "bertie.corpus.vocabulary",

@@ -30,6 +30,7 @@ GROUPS = {
         "finetune": "Fine-tune a BERT on labeled examples.",
         "pairs": "Make pairs for training vectors from nothing but text.",
         "mine": "Find hard negatives for training vectors or a reranker.",
+        "distill": "Turn a model into static vectors for a fast search.",
         "glue": "Fine-tune a BERT on the tasks of GLUE and score them.",
         "lab": "Compare variants of pre-training on your text and tasks.",
     },
@@ -63,9 +64,15 @@ GROUPS = {
 }
 VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
 _USES = ("Use a model", "Put it into production", "Look inside a model")
-READ_MODELS = {"pretrain", "finetune", "mine", "glue", "lab", *(verb for name in _USES for verb in GROUPS[name])} - {
-    "score"
-}
+READ_MODELS = {
+    "pretrain",
+    "finetune",
+    "mine",
+    "distill",
+    "glue",
+    "lab",
+    *(verb for name in _USES for verb in GROUPS[name]),
+} - {"score"}
 """Verbs that take a model. They have the flags of `flags.Reading`."""
 
 

@@ -5,4 +5,5 @@ Read `system.py` first: a system gives every document a score for a query. `base
 baselines, with the report of `leaks.py`, and writes the files and the page (`page.py`). `mine.py` finds hard negatives.
 `index.py` searches a folder: its `passages.py`, their vectors (`vector_store.py`) and their words, put together by `fused.py`.
 `own_text.py` makes training pairs from nothing but text.
+`distill.py` makes static vectors of a model.
 """
