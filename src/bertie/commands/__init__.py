@@ -64,15 +64,8 @@ GROUPS = {
 }
 VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
 _USES = ("Use a model", "Put it into production", "Look inside a model")
-READ_MODELS = {
-    "pretrain",
-    "finetune",
-    "mine",
-    "distill",
-    "glue",
-    "lab",
-    *(verb for name in _USES for verb in GROUPS[name]),
-} - {"score"}
+_TRAINING = ("pretrain", "finetune", "mine", "distill", "glue", "lab")
+READ_MODELS = {*_TRAINING, *(verb for name in _USES for verb in GROUPS[name])} - {"score"}
 """Verbs that take a model. They have the flags of `flags.Reading`."""
 
 
