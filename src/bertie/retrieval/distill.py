@@ -18,9 +18,10 @@ import torch
 from scipy import sparse
 
 from bertie.base import console, storage
-from bertie.base.errors import UsageError, UserError
+from bertie.base.errors import UserError
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
+from bertie.corpus.readers import ReadCounts, ReaderOptions
 from bertie.examples.queries.collection import Collection
 from bertie.model.encoder import build_encoder
 from bertie.model.encoders.static import StaticConfig
@@ -28,6 +29,7 @@ from bertie.model.model import Model
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import sequence_vectors
+from bertie.retrieval.passages import read_documents
 from bertie.retrieval.system import DenseSearch
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tokenizers.truncation import TokenizedText, add_special_tokens
@@ -39,7 +41,7 @@ MAX_TEXTS = 10_000  # that the teacher reads
 
 
 def distill(
-    model: str | Path | Predictor, out: str | Path, texts: Iterable[str] | None = None, dimensions: int = 0
+    model: str | Path | Predictor, out: str | Path, texts: str | Path | Iterable[str | Path] | None = None
 ) -> dict[str, Any]:
     """Write a small, fast model with static vectors that are near the vectors of another model, the teacher.
 
@@ -48,14 +50,14 @@ def distill(
     Args:
         model: The teacher: a loaded model, or a source as in `load`.
         out: Folder to create. It must not exist.
-        texts: Texts to learn from, best such as will be searched; the first 10,000 are read. None: only the vocabulary.
-        dimensions: Width of the vectors. 0: the teacher's.
+        texts: Files and folders of text to learn from, or a folder as BEIR's, best those that will be searched; the first 10,000
+            documents are read. None: only the vocabulary.
 
     Returns:
         {"model": folder, "vectors": their number, "width", "texts": number of texts that the teacher has read}.
 
     Raises:
-        UsageError: `out` exists, or `dimensions` are more than the teacher's, or than entries of the vocabulary.
+        UsageError: `out` exists.
         UserError: The teacher is static, or there are no texts.
     """
     storage.require_fresh(folder := Path(out), "the vectors")
@@ -64,46 +66,44 @@ def distill(
         raise UserError(
             f"{teacher.folder}: the model has no layers, so its vectors are static already: give another one"
         )
-    width, most = dimensions or teacher.vector_width(), min(teacher.vector_width(), len(teacher.tokenizer.ordinary_ids))
-    if not 1 <= width <= most:
-        raise UsageError(f"--dimensions {width}: the teacher's vectors and its vocabulary allow 1 to {most:,}")
-    chosen = list(islice((text for text in texts or () if text.strip()), MAX_TEXTS))
-    if texts is not None and not chosen:
+    documents = read_documents(texts, ReaderOptions(documents="file"), ReadCounts()) if texts else ()
+    chosen = [document.text for document in islice(documents, MAX_TEXTS) if document.text.strip()]
+    if texts and not chosen:
         raise UserError("--texts: all are empty: give others, or none")
-    vectors_VE, directions = _of_vocabulary(teacher, width)
+    vectors_VE, directions = _of_vocabulary(teacher)
     if chosen:
         vectors_VE = _learned(teacher, chosen, vectors_VE, directions)
-    encoder = build_encoder(StaticConfig(width, len(vectors_VE), teacher.max_length))
+    size, width = vectors_VE.shape
+    encoder = build_encoder(StaticConfig(width, size, teacher.max_length))
     encoder.embeddings.word.weight.data.copy_(torch.from_numpy(vectors_VE))
     source = f"{teacher.folder.absolute().name} with {console.plural(len(chosen), 'text')}"
-    about = f"{len(vectors_VE):,} static vectors of width {width}, distilled from {source}"
+    about = f"{size:,} static vectors of width {width}, distilled from {source}"
     with storage.atomic_folder(folder) as temporary:
         write_model(temporary, Model(encoder, {}), teacher.tokenizer, about=About(f"{about}."))
         write_manifest(temporary)
     console.info(f"{folder}: {about}")
-    return {"model": str(folder), "vectors": len(vectors_VE), "width": width, "texts": len(chosen)}
+    return {"model": str(folder), "vectors": size, "width": width, "texts": len(chosen)}
 
 
-def _of_vocabulary(teacher: Predictor, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _of_vocabulary(teacher: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """Return the first vectors, [V, E], and the directions of the teacher's space that they consist of: [E, its width].
 
     The weights assume that the vocabulary is in the order of frequency, which falls as 1 / rank (Zipf).
     """
     entries, tokenizer, found = teacher.tokenizer.ordinary_ids, teacher.tokenizer, list[np.ndarray]()
     with console.progress("embed", len(entries), "entries of the vocabulary") as bar:
-        for part in np.split(
-            entries[:, None].astype(np.int32), range(SEQUENCES_AT_ONCE, len(entries), SEQUENCES_AT_ONCE)
-        ):
-            alone = [add_special_tokens(tokenizer, [TokenizedText(entry, None)]) for entry in part]
+        for start in range(0, len(entries), SEQUENCES_AT_ONCE):
+            part = entries[start : start + SEQUENCES_AT_ONCE].astype(np.int32)
+            alone = [add_special_tokens(tokenizer, [TokenizedText(entry, None)]) for entry in part[:, None]]
             found += sequence_vectors(teacher.model, alone, teacher.text_embedding)
             bar.advance(len(alone))
     left, sizes, right = np.linalg.svd(np.stack(found) - np.mean(found, 0), full_matrices=False)
     used = np.array([not tokenizer.vocabulary[i].startswith("[unused") for i in entries])
     frequency = used / np.maximum(np.cumsum(used), 1)
     weights = WEIGHT / (WEIGHT + frequency / frequency.sum())
-    vectors_VE = np.zeros((tokenizer.size, width), np.float32)  # special tokens stay 0
-    vectors_VE[entries] = (left * (sizes > NOISE * sizes[0]))[:, :width] * weights[:, None]
-    return vectors_VE, right[:width]
+    vectors_VE = np.zeros((tokenizer.size, left.shape[1]), np.float32)  # special tokens stay 0
+    vectors_VE[entries] = left * (sizes > NOISE * sizes[0]) * weights[:, None]
+    return vectors_VE, right
 
 
 def _learned(teacher: Predictor, texts: list[str], first_VE: np.ndarray, directions: np.ndarray) -> np.ndarray:

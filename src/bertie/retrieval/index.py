@@ -210,10 +210,9 @@ def index_facts(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path} is no index: make one with bertie index")
     facts = storage.read_json(Path(path) / FACTS)
     if facts.get("format") != FORMAT:
-        raise UserError(
-            f"{path} has the format {facts.get('format')}, and this bertie reads {FORMAT}: index the text again"
-        )
-    return facts
+        problem = f"{path} has the format {facts.get('format')}, and this bertie reads {FORMAT}"
+        raise UserError(f"{problem}: index the text again")
+    return facts | {"model": str((Path(path) / facts["model"]).resolve())}
 
 
 def _known(out: Path, facts: dict[str, Any]) -> Mapping[str, np.ndarray]:

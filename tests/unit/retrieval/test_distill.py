@@ -59,7 +59,8 @@ def test_texts_bring_the_vectors_nearer_to_the_teacher(
     texts = list(dict.fromkeys(small_texts))
     seen, unseen = texts[:60], texts[60:100]
     bertie.distill(teacher, tmp_path / "without")
-    bertie.distill(teacher, tmp_path / "with", seen)
+    data = lines(tmp_path / "texts.jsonl", [{"text": text} for text in seen])
+    bertie.distill(teacher, tmp_path / "with", data)
     without, learned = bertie.load(tmp_path / "without"), bertie.load(tmp_path / "with")
     assert agreement(learned, teacher, seen) > agreement(without, teacher, seen) + 0.1
     assert agreement(learned, teacher, unseen) > agreement(without, teacher, unseen)
@@ -68,13 +69,8 @@ def test_texts_bring_the_vectors_nearer_to_the_teacher(
 def test_command_reads_files_and_the_result_searches(pretrained: Path, tmp_path: Path, small_texts: list[str]) -> None:
     data = lines(tmp_path / "texts.jsonl", [{"text": text} for text in ["", *small_texts[:9]]])
     out = tmp_path / "static"
-    assert (
-        main(
-            ["distill", str(pretrained), "--to", "static", "--out", str(out), "--texts", str(data), "--dimensions", "8"]
-        )
-        == 0
-    )
-    assert bertie.load(out).embed(small_texts[:3]).shape == (3, 8)
+    assert main(["distill", str(pretrained), "--to", "static", "--out", str(out), "--texts", str(data)]) == 0
+    assert bertie.load(out).embed(small_texts[:3]).shape == (3, 32)
     assert main(["embed", str(out), "--input", str(data), "--out", str(tmp_path / "vectors.npy")]) == 0
     pairs = [{"query": text, "document": text} for text in small_texts[:4]]
     config = {"extends": "embed", "max_length": 16, "training": {"epochs": 1}}
@@ -87,9 +83,7 @@ def test_what_cannot_be_distilled_is_refused(teacher: Predictor, tmp_path: Path)
         bertie.distill(teacher, tmp_path / "static")
     with pytest.raises(UserError, match="static already"):
         bertie.distill(tmp_path / "static", tmp_path / "again")
-    with pytest.raises(UserError, match="--texts"):
-        bertie.distill(teacher, tmp_path / "again", ["", " "])
-    for dimensions in (-1, 10_000):
-        with pytest.raises(UsageError, match="--dimensions"):
-            bertie.distill(teacher, tmp_path / "again", dimensions=dimensions)
+    (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
+    with pytest.raises(UserError, match="--texts: all are empty"):
+        bertie.distill(teacher, tmp_path / "again", tmp_path / "empty.txt")
     assert not (tmp_path / "again").exists()
