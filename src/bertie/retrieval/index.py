@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from bertie.base import console, storage
 from bertie.base.config import Count
+from bertie.base.console import percent
 from bertie.base.errors import UsageError, UserError, raise_error
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.corpus.readers import ReadCounts, ReaderOptions
@@ -33,12 +34,12 @@ from bertie.retrieval.fused import CANDIDATES, FusionWeight, choose_weight, dev_
 from bertie.retrieval.measures import order
 from bertie.retrieval.passages import TextPassage, passages, read_documents, require_passages
 from bertie.retrieval.system import DenseSearch
-from bertie.retrieval.vector_store import Codes, VectorStore
+from bertie.retrieval.vector_store import RECALL_QUERIES, Codes, VectorStore
 from bertie.tasks.inference import require_finite
 from bertie.tokenizers.truncation import special_tokens
 from bertie.tokenizers.valid_texts import require_texts
 
-FACTS, PASSAGES, VECTORS, WORDS = "index.json", "passages.jsonl", "vectors.npy", "words"
+FACTS, PASSAGES, VECTORS, WORDS, GRAPH = "index.json", "passages.jsonl", "vectors.npy", "words", "vectors.usearch"
 FORMAT = 1
 MOST_TOKENS = 256  # of a passage, unless the user asks for more
 
@@ -54,8 +55,8 @@ class IndexOptions:
     dimensions: Count = 0
     """Numbers of a vector to keep, the first ones, for models that were trained for it; 0: all."""
     codes: Codes = "float32"
-    """What a search compares first, in memory: the vectors, or 8 bits (int8) or 1 bit (binary) for each number. The best passages
-    are then compared by their vectors, which stay on disk."""
+    """What a search compares first, in memory: the vectors, or 8 bits (int8) or 1 bit (binary) for each number; beyond a million
+    passages, a graph (usearch). The best passages are then compared by their vectors, which stay on disk."""
     sentence_language: str = "en"
     """ISO 639 code of the language, for the ends of sentences."""
 
@@ -153,18 +154,29 @@ def index(
     vectors_NE = _comparable(dense.embed(all_texts, known), predictor.text_embedding.similarity)
     weight = _weight(replace(dense, known=dict(zip(all_texts, vectors_NE, strict=True))), bm25, found, paths)
     facts |= {"model": os.path.relpath(predictor.folder.absolute(), out.absolute()), "weight": weight}
-    with storage.atomic_folder(out, replace=True) as folder:
-        rows = ({"document": each.document, "heading": each.heading, "text": each.text} for each in found)
-        storage.write_atomic(folder / PASSAGES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        storage.write_array(folder / VECTORS, vectors_NE)
-        bm25.index(all_texts).save(folder / WORDS)
-        storage.write_json(folder / FACTS, facts)
+    store = VectorStore.of(vectors_NE, predictor.text_embedding.similarity, options.codes)
+    _write(out, facts, found, store, bm25.index(all_texts))
     count = len({passage.document for passage in found})
     console.info(
         f"{out}: {len(found):,} passages of {count:,} documents, {new:,} of them new; {weight.value:g} of the model's score, "
         f"{weight.origin}"
     )
+    if options.codes != "float32":
+        console.info(
+            f"{options.codes} finds {percent(store.recall())} of the exact first ten of {RECALL_QUERIES} passages"
+        )
     return {"out": str(out), "documents": count, "passages": len(found), "new": new, "weight": weight.value}
+
+
+def _write(out: Path, facts: dict[str, Any], found: list[TextPassage], store: VectorStore, words: WordIndex) -> None:
+    with storage.atomic_folder(out, replace=True) as folder:
+        rows = ({"document": each.document, "heading": each.heading, "text": each.text} for each in found)
+        storage.write_atomic(folder / PASSAGES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        storage.write_array(folder / VECTORS, store.floats)
+        if store.codes == "usearch":
+            store.small.save(str(folder / GRAPH))
+        words.save(folder / WORDS)
+        storage.write_json(folder / FACTS, facts)
 
 
 def open_index(path: str | Path, model: str | Path | Predictor | None = None) -> Index:
@@ -187,7 +199,7 @@ def open_index(path: str | Path, model: str | Path | Predictor | None = None) ->
     vectors_NE = np.load(path / VECTORS, mmap_mode="c")
     if len(rows) != len(vectors_NE):
         raise UserError(f"{path} is damaged: {len(rows):,} passages, {len(vectors_NE):,} vectors: index the text again")
-    store = VectorStore.of(vectors_NE, dense.model.text_embedding.similarity, facts["codes"])
+    store = VectorStore.of(vectors_NE, dense.model.text_embedding.similarity, facts["codes"], path / GRAPH)
     words = WordIndex.load(path / WORDS, Bm25(**facts["bm25"]).words, len(rows))
     return Index(dense, rows, store, words, FusionWeight(*facts["weight"]))
 

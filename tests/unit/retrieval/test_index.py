@@ -135,7 +135,13 @@ def predictor_of_width_16(model: Predictor) -> Predictor:
 
 def test_the_commands(texts: Path, pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "index")
-    assert main(["index", str(texts), "--model", str(pretrained), "--out", out, "--dimensions", "16"]) == 0
+    assert (
+        main(
+            ["index", str(texts), "--model", str(pretrained), "--out", out, "--dimensions", "16", "--codes", "usearch"]
+        )
+        == 0
+    )
+    assert "usearch finds 100.0 % of the exact first ten" in capsys.readouterr().err
     first = (texts / "05.txt").read_text(encoding="utf-8").split(".")[0]
     assert main(["search", out, first, "--top-k", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["found"]
@@ -192,7 +198,7 @@ def test_a_held_out_sentence_is_no_longer_in_its_document(small_texts: list[str]
 # Stores
 
 
-@pytest.mark.parametrize("codes", ["float32", "int8", "binary"])
+@pytest.mark.parametrize("codes", ["float32", "int8", "binary", "usearch"])
 def test_codes_find_the_nearest_and_scores_are_exact(codes: Codes) -> None:
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((40, 96)).astype(np.float32)
@@ -206,7 +212,8 @@ def test_codes_find_the_nearest_and_scores_are_exact(codes: Codes) -> None:
         rows = store.nearest(query, 10)
         recalls.append(len({*rows.tolist()} & {*expected.tolist()}) / 10)
         np.testing.assert_allclose(store.exact(query, rows), (vectors @ query)[rows], atol=1e-6)
-    assert np.mean(recalls) >= {"float32": 1.0, "int8": 0.999, "binary": 0.9}[codes]
+    assert np.mean(recalls) >= {"float32": 1.0, "int8": 0.999, "binary": 0.9, "usearch": 0.99}[codes]
+    assert store.recall() == pytest.approx(np.mean(recalls), abs=0.05)
 
 
 def test_int8_is_within_its_rounding_and_binary_counts_signs() -> None:
