@@ -1,4 +1,4 @@
-"""The search of the demo: static vectors, trained on pairs from nothing but the text, and an index of it."""
+"""The search of the demo: static vectors of its BERT, trained on pairs from nothing but the text, and an index of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bertie.base import console
 from bertie.base.errors import UserError
 from bertie.examples.texts import Example
 from bertie.finetuning.finetune import finetune
-from bertie.pretraining.glove import GloveConfig, glove
+from bertie.retrieval.distill import distill
 from bertie.retrieval.index import Hit, index, open_index, search
 from bertie.retrieval.own_text import own_pairs
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -31,7 +31,7 @@ def train_search(out: Path, text: Path, scale: float) -> None:
     shutil.rmtree(work, ignore_errors=True)  # of a call that was interrupted
     work.mkdir()
     try:
-        glove(out / "shards", work / "words", GloveConfig(epochs=max(1, round(2 * scale))))
+        distill(out / "bert", work / "words")
         own_pairs(text, Tokenizer.load(out / "tokenizer"), work / "pairs.jsonl")
         recipe = {"extends": "embed-static", "training": {"epochs": max(1, round(3 * scale))}}
         finetune(recipe, work / "pairs.jsonl", work / "words", work / "model")

@@ -40,8 +40,9 @@ class GloveConfig:
     """Size of the vectors."""
     window: Size = 10
     """Tokens on either side that count as context."""
-    epochs: Size = 25
-    """Passes over the co-occurrence counts. The paper has 50 for vectors of fewer than 300 dimensions."""
+    epochs: Count = 25
+    """Passes over the co-occurrence counts. The paper has 50 for vectors of fewer than 300 dimensions. 0: random vectors, from
+    which `bertie finetune embed-static` starts best."""
     x_max: AboveZero = 100.0
     """Count from which a pair has full weight."""
     learning_rate: AboveZero = 0.05

@@ -74,7 +74,7 @@ def distill(
     if chosen:
         vectors_VE = _learned(teacher, chosen, vectors_VE, directions)
     size, width = vectors_VE.shape
-    encoder = build_encoder(StaticConfig(width, size, teacher.max_length))
+    encoder = build_encoder(StaticConfig(width, size))
     encoder.embeddings.word.weight.data.copy_(torch.from_numpy(vectors_VE))
     source = f"{teacher.folder.absolute().name} with {console.plural(len(chosen), 'text')}"
     about = f"{size:,} static vectors of width {width}, distilled from {source}"
