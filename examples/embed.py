@@ -24,10 +24,12 @@ def main(model: str, out: str) -> None:
     recipe = {"extends": "embed", "task": {"text": "query", "text_pair": "passage"}, "dev_share": 0.25}
     tuned = bertie.finetune(recipe, DATA, model, out)
     print({metric: round(score, 2) for metric, score in tuned.scores.items()})
+    found_by = bertie.load(out)
     for query in ("bicycle in a train", "why is my bread dry"):
         print(query)
-        for found in bertie.search(out, PASSAGES, query):
-            print(f"  {found.score:.2f}  {found.text}")
+        scores = found_by.rerank(query, PASSAGES)  # the cosines of the vectors
+        for score, passage in sorted(zip(scores, PASSAGES, strict=True), reverse=True):
+            print(f"  {score:.2f}  {passage}")
 
 
 if __name__ == "__main__":

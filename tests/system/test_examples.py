@@ -103,6 +103,15 @@ def test_the_vectors_are_those_of_sentence_transformers(model: Path, runs: Path)
 
 
 @pytest.mark.slow
+def test_a_search_finds_passages_and_updates_its_index(model: Path, runs: Path) -> None:
+    words = [sys.executable, EXAMPLES / "search.py", "--model", model, "--out", runs / "search"]
+    assert "42 documents, 42 of them new" in run(*words)
+    first, *lines = run(*words).splitlines()
+    assert first.endswith("0 of them new")
+    assert len(lines) == 6
+
+
+@pytest.mark.slow
 def test_more_pretraining_helps(model: Path, tmp_path: Path) -> None:
     steps = ["--steps", "20", "--out", tmp_path]
     printed = run(sys.executable, EXAMPLES / "continue_pretraining.py", "--model", model, *steps)
