@@ -87,7 +87,8 @@ def form(schema: Schema, schemas: Schema, shown: set[str], top: bool = False) ->
         parts = [part for part in schema["anyOf"] if part != {"type": "null"}]
         return " or ".join(dict.fromkeys(form(part, schemas, shown, top) for part in parts))
     if schema.get("type") == "array":
-        return f"[{form(schema.get('items', {}), schemas, shown, top)}]"
+        each = schema.get("prefixItems") or [schema.get("items", {})]
+        return f"[{', '.join(form(part, schemas, shown, top) for part in each)}]"
     if "properties" not in schema:
         return schema.get("type", "any")
     parts = []
@@ -100,7 +101,7 @@ def form(schema: Schema, schemas: Schema, shown: set[str], top: bool = False) ->
 def fields(schema: Schema, schemas: Schema) -> Iterator[Row]:
     """Yield name, default or values, and meaning of the fields of a message and of the messages in it."""
     schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
-    for part in [*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])]:
+    for part in [*schema.get("anyOf", ()), *filter(None, [schema.get("items")])]:
         yield from fields(part, schemas)
     if "\n" in (text := schema.get("description", "")):  # more than a name says
         yield code(f"{{{', '.join(schema['properties'])}}}"), "", cell(text)

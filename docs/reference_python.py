@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,9 +20,9 @@ from reference_markdown import choices, codes, escape, link
 WIDTH = 88
 SECTION = re.compile("^(Args|Attributes|Returns|Yields|Raises):$", re.MULTILINE)
 GROUPS = {
-    "Load and predict": "load Predictor WordSearch Generation embed search minimal_pairs",
+    "Load and predict": "load Predictor WordSearch Generation embed minimal_pairs",
     "Fine-tune": "finetune glue score",
-    "Search": "evaluate_search mine distill",
+    "Search": "index open_index search Index evaluate_search mine own_pairs distill",
     "Pre-train": "pretrain plan run_lab compare glove GloveConfig demo",
     "Prepare data": "inspect_data train_tokenizer extend_tokenizer Tokenizer prepare",
     "Look inside": "inspect_model Inspection prune_heads",
@@ -38,7 +38,7 @@ RESULTS = {
     "bertie.predict.fill_mask": "MaskPrediction Filling",
     "bertie.predict.likelihood": "TextScore",
     "bertie.predict.vectors": "WordVectors",
-    "bertie.predict.search": "Found",
+    "bertie.retrieval.index": "Hit",
     "bertie.predict.convert.verify": "Verification",
 }
 FLAGS = {"Generation": "generate", "GloveConfig": "glove", "Inspection": "inspect"}  # their fields are flags
@@ -143,7 +143,9 @@ def signature(value: Any) -> tuple[list[str], str]:
 
 def default_of(value: Any) -> str:
     if is_dataclass(value):
-        return f"{type(value).__name__}()"
+        changed = [each.name for each in fields(value) if each.default not in (MISSING, getattr(value, each.name))]
+        given = ", ".join(f"{name}={default_of(getattr(value, name))}" for name in changed)
+        return f"{type(value).__name__}({given})"
     return f'"{value}"' if isinstance(value, str) else getattr(value, "__name__", repr(value))
 
 

@@ -24,7 +24,7 @@ class ReaderOptions:
     """How to read text."""
 
     documents: Documents = "blank-line"
-    """In .txt files: a blank line ends a document, or each line or each file is one document."""
+    """In .txt, .md and .rst files: a blank line ends a document, or each line or each file is one document."""
     text_field: str = "text"
     """In all other files: the key or column of the text."""
     languages: tuple[str, ...] = ()
