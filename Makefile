@@ -15,11 +15,13 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n a
 test: .venv/dev
 	$(PYTEST)
 
-# With the tests marked slow, which `make test` leaves out, and with the clients of the server, which npm and PyPI install once.
+# With the tests marked slow, which `make test` leaves out, and with the clients of the server and LangChain and LlamaIndex, which
+# npm and PyPI install once.
 test-all: .venv/dev
 	$(PYTEST) -m ""
 	$(BIN)/python tests/long/service_clients.py --environments .venv/clients
 	$(BIN)/python tests/long/browser_clients.py --environment .venv/browser-clients
+	$(BIN)/python tests/long/search_frameworks.py --environment .venv/frameworks
 
 check: .venv/dev
 	$(BIN)/ruff check .

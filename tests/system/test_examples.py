@@ -105,9 +105,9 @@ def test_the_vectors_are_those_of_sentence_transformers(model: Path, runs: Path)
 @pytest.mark.slow
 def test_a_search_finds_passages_and_updates_its_index(model: Path, runs: Path) -> None:
     words = [sys.executable, EXAMPLES / "search.py", "--model", model, "--out", runs / "search"]
-    assert "42 documents, 42 of them new" in run(*words)
+    assert " of 42 documents, " in run(*words)
     first, *lines = run(*words).splitlines()
-    assert first.endswith("0 of them new")
+    assert first.endswith(" 0 of them new")
     assert len(lines) == 6
 
 
