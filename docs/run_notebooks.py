@@ -1,10 +1,11 @@
 """Run the notebooks from top to bottom and store their outputs: `python docs/run_notebooks.py [NAME …]`.
 
-They need `runs/demo`, the output of `bertie demo`, and a download from the Hugging Face Hub.
+Some need `runs/demo`, the output of `bertie demo`, or a download from the Hugging Face Hub.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "examples" / "notebooks"
 
 
 def main() -> None:
+    os.environ["XDG_CACHE_HOME"] = "runs/cache"  # messages that name it then name no folder of this machine
     names = sys.argv[1:] or [path.stem for path in sorted(FOLDER.glob("*.ipynb"))]
     for path in [FOLDER / f"{name}.ipynb" for name in names]:
         notebook = nbformat.read(path, as_version=4)
