@@ -259,6 +259,11 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def write_json_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Write a line of JSON for each row."""
+    write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
 def write_array(path: Path, array: Any) -> None:
     """Write a NumPy array to an .npy file, or a dict of arrays by name to an .npz file, atomically."""
     import numpy as np

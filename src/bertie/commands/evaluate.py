@@ -56,10 +56,8 @@ class Args:
 
 def defaults(run: str) -> dict[str, Any]:
     """Return the defaults that a run determines: its task; none for a model without one, or a ranking."""
-    if Path(run).is_file():
-        return {"task": None}
     try:
-        return {"task": read_task(run)}
+        return {"task": None if Path(run).is_file() else read_task(run)}
     except NoTaskError:
         return {"task": None}
 

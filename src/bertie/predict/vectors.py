@@ -145,6 +145,11 @@ def similarities(similarity: Similarity, first: np.ndarray, second: np.ndarray) 
     return -torch.cdist(a, b, p=2.0 if similarity == "euclidean" else 1.0).numpy()
 
 
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return a vector, or the rows of a matrix, scaled to length 1; zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the cosine of every vector of `first` with every vector of `second`, float32 [first, second].
 

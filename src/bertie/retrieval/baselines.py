@@ -76,13 +76,11 @@ class Bm25:
     stemmer: str = "english"
     """Language of the stemmer (Snowball's; Porter's for English) and of the stop words, also for LSA. none: neither."""
 
+    name = "BM25"
+
     @property
     def words(self) -> Words:
         return Words(self.stemmer)
-
-    @property
-    def name(self) -> str:
-        return "BM25"
 
     @property
     def settings(self) -> str:
@@ -139,10 +137,7 @@ class Lsa:
 
     dimensions: int = 256
     words: Words = Words()
-
-    @property
-    def name(self) -> str:
-        return "LSA"
+    name = "LSA"
 
     @property
     def settings(self) -> str:

@@ -21,7 +21,7 @@ from bertie.base import console, storage
 from bertie.base.errors import UserError
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.corpus.readers import ReadCounts, ReaderOptions
+from bertie.corpus.readers import ReaderOptions
 from bertie.examples.queries.collection import Collection
 from bertie.model.encoder import build_encoder
 from bertie.model.encoders.static import StaticConfig
@@ -66,7 +66,7 @@ def distill(
         raise UserError(
             f"{teacher.folder}: the model has no layers, so its vectors are static already: give another one"
         )
-    documents = read_documents(texts, ReaderOptions(documents="file"), ReadCounts()) if texts else ()
+    documents = read_documents(texts, ReaderOptions(documents="file")) if texts else ()
     chosen = [document.text for document in islice(documents, MAX_TEXTS) if document.text.strip()]
     if texts and not chosen:
         raise UserError("--texts: all are empty: give others, or none")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -134,17 +133,18 @@ def _systems(
     predictor: Predictor | RunFile, collection: Collection, options: SearchOptions, bm25: Bm25
 ) -> list[System]:
     """Return the model, the baselines, the rankings to compare with, and the model with BM25."""
-    first = RunFile(options.first_stage) if options.first_stage else bm25
-    earlier = [RunFile(path) for path in dict.fromkeys([*filter(None, [options.first_stage]), *options.compare])]
+    paths = dict.fromkeys([*filter(None, [options.first_stage]), *options.compare])
+    earlier = [RunFile(path, str(path)) for path in paths]
     beside: list[System] = [bm25, Lsa(words=bm25.words), *earlier]
     if isinstance(predictor, Predictor) and relevance(predictor.task, options.label) is not None:
+        first = earlier[0] if options.first_stage else bm25
         return [Reranker(predictor, first, options.rerank, options.label), *beside]
     if options.first_stage:
         raise UsageError(f"--first-stage {options.first_stage}: {predictor.folder} is no reranker: omit it")
     if isinstance(predictor, RunFile):
         return [predictor, *beside]
     model = DenseSearch(predictor)
-    return [model, *beside, Fused(model, bm25, choose_weight(model, bm25, collection, dev_queries(collection)))]
+    return [model, *beside, Fused(model, bm25, choose_weight(model, bm25, collection, dev_queries(collection.folder)))]
 
 
 def _leaks(predictor: Predictor | RunFile, collection: Collection, options: SearchOptions) -> list[Leaks]:
@@ -193,7 +193,7 @@ def _write_queries(path: Path, collection: Collection, systems: list[Judged], na
         {"query": query} | {one.name: dict(zip(names, one.values[i].tolist(), strict=True)) for one in systems}
         for i, query in enumerate(collection.queries)
     ]
-    storage.write_atomic(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    storage.write_json_lines(path, lines)
 
 
 def said(result: dict[str, Any]) -> list[str]:

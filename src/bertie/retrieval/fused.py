@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 
 from bertie.base import seeding
 from bertie.corpus.sentences import split_sentences
-from bertie.examples.queries.collection import Collection, read_collection
+from bertie.examples.queries.collection import Collection, is_collection, read_collection
 from bertie.predict.predictor import Predictor
 from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.leaks import sources_of
@@ -46,10 +46,7 @@ class Fused:
     model: DenseSearch
     words: Bm25
     weight: FusionWeight
-
-    @property
-    def name(self) -> str:
-        return "fused"
+    name = "fused"
 
     @property
     def settings(self) -> str:
@@ -123,11 +120,11 @@ def _were_shown(model: Predictor, queries: set[str]) -> bool:
     return any(queries & {*pairs_as_collection(source, model.task.reader).queries.values()} for source in sources)
 
 
-def dev_queries(collection: Collection) -> Collection | None:
-    """Return the collection with the dev queries of its folder. None: it has none."""
-    if collection.folder is None or not any((collection.folder / "qrels").glob("dev.*")):
+def dev_queries(folder: Path | None) -> Collection | None:
+    """Return the collection of a folder as BEIR's, with its dev queries. None: it has none, or is something else."""
+    if folder is None or not is_collection(folder) or not any((folder / "qrels").glob("dev.*")):
         return None
-    return read_collection(collection.folder, "dev").judged()
+    return read_collection(folder, "dev").judged()
 
 
 def pseudo_queries(collection: Collection) -> Collection:

@@ -22,17 +22,18 @@ from bertie.base.config import Count
 from bertie.base.console import percent
 from bertie.base.errors import UsageError, UserError, raise_error
 from bertie.checkpoints.sentence_transformers_format import Similarity
-from bertie.corpus.readers import ReadCounts, ReaderOptions
-from bertie.examples.queries.collection import Collection, is_collection
+from bertie.corpus.readers import ReaderOptions
+from bertie.examples.queries.collection import Collection
 from bertie.examples.rows import read_lines
 from bertie.files import sources
 from bertie.model.pooling import Pooling
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
+from bertie.predict.vectors import unit
 from bertie.retrieval.baselines import Bm25, WordIndex
 from bertie.retrieval.fused import CANDIDATES, FusionWeight, choose_weight, dev_queries, fuse
 from bertie.retrieval.measures import order
-from bertie.retrieval.passages import TextPassage, passages, read_documents, require_passages
+from bertie.retrieval.passages import TextPassage, read_passages
 from bertie.retrieval.system import DenseSearch
 from bertie.retrieval.vector_store import RECALL_QUERIES, Codes, VectorStore
 from bertie.tasks.inference import require_finite
@@ -139,21 +140,19 @@ def index(
     out, paths = Path(out), sources.as_list(texts)
     sources.require_outside(out, paths)
     dense = DenseSearch.of(model if isinstance(model, Predictor) else load(model), options.pooling, options.dimensions)
-    predictor, counts = dense.model, ReadCounts()
+    predictor = dense.model
     limit = predictor.max_length - special_tokens(predictor.text_tokenizer, 1)
     if options.tokens > limit:
         raise UsageError(f"--tokens {options.tokens}: the model reads {limit}")
     facts = {"format": FORMAT, "fingerprint": dense.fingerprint, **asdict(options), "bm25": asdict(bm25)}
     known = _known(out, facts)
-    documents, tokens = read_documents(paths, reader, counts), options.tokens or min(limit, MOST_TOKENS)
-    found = require_passages(list(passages(documents, predictor.text_tokenizer, tokens, options.sentence_language)))
-    for line in counts.lines():
-        console.warn(line)
+    tokens = options.tokens or min(limit, MOST_TOKENS)
+    found = read_passages(paths, reader, predictor.text_tokenizer, tokens, options.sentence_language)
     all_texts = [passage.text for passage in found]
     new = len({*all_texts} - known.keys())
     vectors_NE = _comparable(dense.embed(all_texts, known), predictor.text_embedding.similarity)
     weight = _weight(replace(dense, known=dict(zip(all_texts, vectors_NE, strict=True))), bm25, found, paths)
-    facts |= {"model": os.path.relpath(predictor.folder.absolute(), out.absolute()), "weight": weight}
+    facts |= {"model": os.path.relpath(predictor.folder.resolve(), out.resolve()), "weight": weight}
     store = VectorStore.of(vectors_NE, predictor.text_embedding.similarity, options.codes)
     _write(out, facts, found, store, bm25.index(all_texts))
     count = len({passage.document for passage in found})
@@ -171,7 +170,7 @@ def index(
 def _write(out: Path, facts: dict[str, Any], found: list[TextPassage], store: VectorStore, words: WordIndex) -> None:
     with storage.atomic_folder(out, replace=True) as folder:
         rows = ({"document": each.document, "heading": each.heading, "text": each.text} for each in found)
-        storage.write_atomic(folder / PASSAGES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        storage.write_json_lines(folder / PASSAGES, rows)
         storage.write_array(folder / VECTORS, store.floats)
         if store.codes == "usearch":
             store.small.save(str(folder / GRAPH))
@@ -242,11 +241,7 @@ def _known(out: Path, facts: dict[str, Any]) -> Mapping[str, np.ndarray]:
 def _weight(dense: DenseSearch, bm25: Bm25, found: list[TextPassage], paths: list[str | Path]) -> FusionWeight:
     """Choose the weight of the model: on the dev queries of a collection, whose grades count for all passages of a document."""
     collection = Collection({str(number): passage.text for number, passage in enumerate(found)}, {}, {})
-    dev = (
-        None
-        if len(paths) > 1 or not is_collection(Path(paths[0]))
-        else dev_queries(replace(collection, folder=Path(paths[0])))
-    )
+    dev = dev_queries(Path(paths[0])) if len(paths) == 1 else None
     if dev is None:
         return choose_weight(dense, bm25, collection)
     numbers: dict[str, list[str]] = {}
@@ -261,6 +256,4 @@ def _weight(dense: DenseSearch, bm25: Bm25, found: list[TextPassage], paths: lis
 
 def _comparable(vectors_NE: Float[np.ndarray, "N E"], similarity: Similarity) -> Float[np.ndarray, "N E"]:
     """Return vectors whose product is the cosine, if that compares them."""
-    if similarity != "cosine":
-        return vectors_NE
-    return vectors_NE / np.maximum(np.linalg.norm(vectors_NE, axis=1, keepdims=True), np.float32(1e-12))
+    return unit(vectors_NE) if similarity == "cosine" else vectors_NE

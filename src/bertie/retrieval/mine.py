@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -81,7 +80,7 @@ def mine(
     collection = (data if isinstance(data, Collection) else pairs_as_collection(Path(data))).judged()
     searcher, scorer = (load(each) if isinstance(each, str | Path) else each for each in (model, reranker))
     system: System = bm25 if searcher is None else DenseSearch(searcher)
-    dropped, without, lines = Counter[str](), 0, list[str]()
+    dropped, without, rows = Counter({KNOWN: 0, EQUAL: 0, MARGIN: 0}), 0, list[dict[str, Any]]()
     searched = _chosen(collection, system, scorer, options, dropped)
     first = next(searched)  # encodes the documents, whose time is not that of a query
     with console.progress("mine", len(collection.queries), "queries") as bar:
@@ -90,21 +89,20 @@ def mine(
             without += not chosen
             known = [collection.documents[name] for name in collection.positives[query] if name in collection.documents]
             if chosen and known:
-                values = {"query": collection.queries[query], "pos": known, "neg": chosen}
-                lines.append(json.dumps(values, ensure_ascii=False) + "\n")
+                rows.append({"query": collection.queries[query], "pos": known, "neg": chosen})
     counts = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
-    if not lines:
+    if not rows:
         raise UserError(
             f"{collection.name}: no negative remains; dropped: {counts or 'none'}: give a higher --margin or --first"
         )
-    storage.write_atomic(out, "".join(lines))
-    total = sum(len(json.loads(line)["neg"]) for line in lines)
+    storage.write_json_lines(out, rows)
+    total = sum(len(row["neg"]) for row in rows)
     console.info(
-        f"{out}: {total:,} negatives of {len(lines):,} queries by {system.name} ({system.settings}); dropped: {counts}"
+        f"{out}: {total:,} negatives of {len(rows):,} queries by {system.name} ({system.settings}); dropped: {counts}"
     )
     if without:
         console.warn(f"left out {without:,} of {len(collection.queries):,} queries: no negative remains for them")
-    return {"out": str(out), "queries": len(lines), "negatives": total, "dropped": dict(dropped), "without": without}
+    return {"out": str(out), "queries": len(rows), "negatives": total, "dropped": dict(dropped), "without": without}
 
 
 def pairs_as_collection(data: Path, reader: Reader = PAIRS) -> Collection:
@@ -146,16 +144,12 @@ def _chosen(
         right = {same[texts[i]] for i in known} | {same[question], ""}
         limit = _limit(scores[known].max(), options) if known and np.isfinite(scores[known]).any() else np.inf
         found = order(scores, ties, options.first + len(known)).tolist()
-        positives = set(known)
-        reasons: dict[str, Callable[[int], bool]] = {
-            KNOWN: positives.__contains__,
-            EQUAL: lambda i, right=right: same[texts[i]] in right,
-            MARGIN: lambda i, scores=scores, limit=limit: scores[i] > limit,
-        }
-        for reason, drops in reasons.items():
-            kept = [i for i in found if not drops(i)]
-            dropped[reason] += len(found) - len(kept)
-            found = kept
+        reasons = [
+            KNOWN if i in known else EQUAL if same[texts[i]] in right else MARGIN if scores[i] > limit else None
+            for i in found
+        ]
+        dropped.update(filter(None, reasons))
+        found = [i for i, reason in zip(found, reasons, strict=True) if reason is None]
         if scorer is not None and found and known:
             kept = _filtered(scorer, question, texts, known, found, options)
             dropped[FILTER] += len(found) - len(kept)

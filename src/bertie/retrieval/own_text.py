@@ -6,7 +6,6 @@ these is a negative of another (inverse cloze, Lee et al. 2019).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ import numpy as np
 from bertie.base import console, seeding, storage
 from bertie.base.config import Count, Positive
 from bertie.base.errors import UsageError
-from bertie.corpus.readers import ReadCounts, ReaderOptions
+from bertie.corpus.readers import ReaderOptions
 from bertie.retrieval.baselines import Words
-from bertie.retrieval.passages import LEAST_WORDS, TextPassage, passages, read_documents, require_passages
+from bertie.retrieval.passages import LEAST_WORDS, TextPassage, read_passages
 from bertie.tokenizers.tokenizer import Tokenizer
 
 SALIENT = 12  # words of a passage among which terms are drawn
@@ -72,22 +71,21 @@ def own_pairs(
     out = Path(out)
     if out.suffix != ".jsonl" or out.exists():
         raise UsageError(f"{out}: give a new file X.jsonl")
-    documents = read_documents(texts, reader, ReadCounts())
-    found = require_passages(list(passages(documents, tokenizer, options.tokens, options.sentence_language)))
+    found = read_passages(texts, reader, tokenizer, options.tokens, options.sentence_language)
     words = Words("none").of([passage.text for passage in found])
     stop = Words(options.stemmer).stop_words()
     counts = Counter(word for of in words for word in set(of))
-    kinds, lines = Counter[str](), list[str]()
+    pairs = list[dict[str, str]]()
     for number, (passage, of) in enumerate(zip(found, words, strict=True)):
         rng = seeding.generator(0, seeding.EXAMPLES, number)
         salient = [word for word in of if word not in stop and not word.isdigit()]
         weights = {word: n * log(len(found) / counts[word]) for word, n in Counter(salient).items()}
         for kind, query, positive in _pairs(passage, weights, options, rng):
-            kinds[kind] += 1
-            lines.append(json.dumps({"query": query, "positive": positive, "kind": kind}, ensure_ascii=False) + "\n")
-    storage.write_atomic(out, "".join(lines))
+            pairs.append({"query": query, "positive": positive, "kind": kind})
+    storage.write_json_lines(out, pairs)
+    kinds = Counter(pair["kind"] for pair in pairs)
     shown = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.items())
-    console.info(f"{out}: {len(lines):,} pairs from {len(found):,} passages: {shown}")
+    console.info(f"{out}: {len(pairs):,} pairs from {len(found):,} passages: {shown}")
     return {"out": str(out), "passages": len(found), "pairs": dict(kinds)}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertie.base import console
 from bertie.base.contracts import Document
 from bertie.base.errors import UserError
 from bertie.corpus import readers
@@ -38,19 +39,30 @@ class TextPassage:
         return "\n".join(filter(None, (self.heading, " ".join(self.sentences))))
 
 
-def read_documents(
-    paths: str | Path | Iterable[str | Path], options: ReaderOptions, counts: ReadCounts
-) -> Iterator[Document]:
+def read_documents(paths: str | Path | Iterable[str | Path], options: ReaderOptions) -> Iterator[Document]:
     """Yield the documents of files and folders as `prepare` reads them, or those of folders as BEIR's, with their ids.
 
-    Raises UsageError or UserError.
+    At the end, warns of what cannot be read. Raises UsageError or UserError.
     """
+    counts = ReadCounts()
     for path in sources.as_list(paths):
         if is_collection(Path(path)):
             [corpus] = sorted(Path(path).glob("corpus.*"))[:1]
             yield from (Document(text, name) for name, text in read_texts(corpus).items())
         else:
             yield from readers.read([path], options, counts)
+    for line in counts.lines():
+        console.warn(line)
+
+
+def read_passages(
+    paths: str | Path | Iterable[str | Path], options: ReaderOptions, tokenizer: Tokenizer, tokens: int, language: str
+) -> list[TextPassage]:
+    """Return the `passages` of files and folders. Raises UserError if there are none; other errors as `read_documents`."""
+    found = list(passages(read_documents(paths, options), tokenizer, tokens, language))
+    if not found:
+        raise UserError("the documents have no text")
+    return found
 
 
 def passages(documents: Iterable[Document], tokenizer: Tokenizer, tokens: int, language: str) -> Iterator[TextPassage]:
@@ -101,10 +113,3 @@ def _fitting(sentences: list[str], tokenizer: Tokenizer, most: int) -> Iterator[
         else:
             parts = [part.strip() for part in split_long_text(sentence, max(1, len(sentence) * most // len(ids) // 2))]
             yield from ((part, len(ids)) for part, ids in zip(parts, tokenizer.encode(parts), strict=True))
-
-
-def require_passages(found: list[TextPassage]) -> list[TextPassage]:
-    """Return the passages. Raises UserError if there are none."""
-    if not found:
-        raise UserError("the documents have no text")
-    return found

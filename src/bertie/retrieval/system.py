@@ -22,13 +22,14 @@ from bertie.base.threads import cache_folder
 from bertie.examples.queries.collection import Collection
 from bertie.examples.rows import parse_finite, read_lines
 from bertie.model.pooling import Pooling
-from bertie.predict.embed import NO_VECTOR, TextUnit
+from bertie.predict.embed import NO_VECTOR, TextUnit, vector_blocks
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import similarities
 from bertie.retrieval.measures import order
-from bertie.tasks.inference import SEQUENCES_AT_ONCE, require_finite
+from bertie.tasks.inference import require_finite
 
 QUERIES_AT_ONCE = 32
+_UNIT = TextUnit(prompt_name="document")
 
 
 class System(Protocol):
@@ -54,7 +55,6 @@ class DenseSearch:
     """A model that compares the vectors of queries and documents."""
 
     model: Predictor
-    unit: TextUnit = TextUnit(prompt_name="document")
     name: str = "model"
     known: Mapping[str, Float[np.ndarray, " E"]] | None = None
     """Vectors of texts that need not be computed, and for which none are kept."""
@@ -77,14 +77,14 @@ class DenseSearch:
         how = self.model.text_embedding
         prompts = [how.prompt(name, None) for name in ("query", "document")]
         prompts = f"; prompts {prompts[0]!r}, {prompts[1]!r}" * any(prompts)
-        pooling = self.unit.pooling or " and ".join(how.pooling)
+        pooling = " and ".join(how.pooling)
         return f"{self.model.folder.name}: pooling {pooling}, {how.similarity}, {self.model.max_length} tokens{prompts}"
 
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         documents, queries = self.document_vectors(collection), list(collection.queries.values())
         for start in range(0, len(queries), QUERIES_AT_ONCE):
             block = queries[start : start + QUERIES_AT_ONCE]
-            vectors = self.model.embed(block, self.unit.pooling, self.unit.layers, "query")
+            vectors = self.model.embed(block, prompt_name="query")
             require_finite(torch.from_numpy(vectors))
             scores = similarities(self.model.text_embedding.similarity, vectors, documents)
             yield from np.where(np.isnan(scores), -np.inf, scores)
@@ -117,12 +117,11 @@ class DenseSearch:
     def embed(self, texts: list[str], known: Mapping[str, np.ndarray]) -> Float[np.ndarray, "N E"]:
         """Return the vectors of documents, and compute those that are not known. Errors as for `document_vectors`."""
         new = list(dict.fromkeys(text for text in texts if text not in known))
-        vectors = np.empty((len(new), self.unit.width(self.model)), np.float32)
+        vectors = list[np.ndarray]()
         with console.progress("embed", len(new), "documents") as bar:
-            for start in range(0, len(new), SEQUENCES_AT_ONCE):
-                block = new[start : start + SEQUENCES_AT_ONCE]
-                vectors[start : start + len(block)] = self.unit.block(self.model, list(block))[1]
-                bar.advance(len(block))
+            for count, _, block in vector_blocks(self.model, _UNIT, new):
+                vectors += [*block]
+                bar.advance(count)
         of = {**known, **dict(zip(new, vectors, strict=True))}
         all_NE = np.stack([of[text] for text in texts])
         if lost := int(np.isnan(all_NE).any(1).sum()):
@@ -135,7 +134,7 @@ class DenseSearch:
     def fingerprint(self) -> str:
         """A hash of all that the vectors of a text depend on, but for the engine."""
         tokenizer = self.model.text_tokenizer.fingerprint
-        how = (self.model.text_embedding, self.model.max_length, self.unit, self.model.model.encoder.config, tokenizer)
+        how = (self.model.text_embedding, self.model.max_length, _UNIT, self.model.model.encoder.config, tokenizer)
         digest = hashlib.sha256(repr(how).encode())
         for name, tensor in self.model.model.state_dict().items():
             digest.update(name.encode() + tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -173,18 +172,14 @@ class RunFile:
     """A ranking in TREC's format: query, Q0, document, rank, score, name. Only the scores order the documents."""
 
     path: Path
-    as_name: str = ""
-    """Its name in tables and files; empty: the path."""
+    name: str
+    """Its name in tables and files."""
     task = None  # it has no model
 
     @property
     def folder(self) -> Path:
         """What is judged, in place of the folder of a model."""
         return self.path
-
-    @property
-    def name(self) -> str:
-        return self.as_name or str(self.path)
 
     @property
     def settings(self) -> str:

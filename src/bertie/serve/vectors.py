@@ -14,6 +14,7 @@ from bertie.base import storage
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.predict.predictor import Predictor
+from bertie.predict.vectors import unit
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
 from bertie.serve.limits import refusing, too_large, unfit
 from bertie.serve.operations import Operation, ServedModel
@@ -113,11 +114,6 @@ def _shortened(ask: Ask, model: ServedModel, results: list[np.ndarray]) -> np.nd
     shorter = ask.dimensions not in (None, model.vector_width)
     rows = rows[:, : ask.dimensions]
     return unit(rows) if ask.normalize or (shorter and ask.normalize is None) else rows
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return a vector, or the rows of a matrix, scaled to length 1; zeros stay zeros."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 # Prompts

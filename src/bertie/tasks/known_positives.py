@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -55,6 +56,7 @@ def compared(
     part = np.array([min(sequence.part, 2) for sequence in sequences], np.int64)
     queries, second = np.flatnonzero(part == 0), np.flatnonzero(part)
     own = np.flatnonzero(part[second] == 1)
+    rows = np.arange(len(own))
     query_C = queries[np.searchsorted(queries, second) - 1]
     first = query_C[own]
     # A negative belongs to the first positive of its query.
@@ -64,34 +66,31 @@ def compared(
     masked = masked_back = np.zeros((0, 0), bool)
     if contrast:
         queries_B = [sequences[i].target for i in first]
-        masked = _masked_candidates(queries_B, [sequences[i].target for i in second], own)
-        masked_back = _masked_queries(queries_B, [sequences[i].target for i in second[own]]) if back else masked_back
-    rows, texts = np.arange(len(own)), len(sequences)
-    return PairTargets(index, label, weight, rows, first, second, own, group, score, masked, masked_back, texts)
+        number_C = np.array([sequences[i].target.number for i in second], np.int64)
+        masked = _masked(number_C, [query.positives for query in queries_B], own)
+        if back:
+            number_B = np.array([query.number for query in queries_B], np.int64)
+            right = [[each.number for each in queries_B if number in each.positives] for number in number_C[own]]
+            masked_back = _masked(number_B, right, rows)
+    targets = (index, label, weight, rows, first, second, own, group, score, masked, masked_back)
+    return PairTargets(*targets, len(sequences))
 
 
-def _masked_candidates(queries_B: list[Known], candidates_C: list[Known], own_B: np.ndarray) -> np.ndarray:
-    """Return which candidates a query is not contrasted with, bool [B, C]: all its positives in the data but the own one, itself,
-    and texts that are there already."""
-    number_C = np.array([candidate.number for candidate in candidates_C], np.int64)
+def _masked(number_C: np.ndarray, right: Iterable[Any], own_B: np.ndarray) -> np.ndarray:
+    """Return which candidates a text is not contrasted with, bool [B, C]: all that are right for it but its own one, and
+    candidates that are there already.
+
+    Args:
+        number_C: The candidates; the same number is the same text.
+        right: For each text the numbers that are right for it.
+        own_B: The place of its own one among the candidates.
+    """
     again = np.ones(len(number_C), bool)
     again[np.unique(number_C, return_index=True)[1]] = False
-    masked = np.tile(again, (len(queries_B), 1))
-    for line, query in zip(masked, queries_B, strict=True):
-        line |= np.isin(number_C, query.positives)
+    masked = np.tile(again, (len(own_B), 1))
+    for line, numbers in zip(masked, right, strict=True):
+        line |= np.isin(number_C, numbers)
     masked[np.arange(len(own_B)), own_B] = False
-    return masked
-
-
-def _masked_queries(queries_B: list[Known], positives_B: list[Known]) -> np.ndarray:
-    """Return which queries a positive is not contrasted with, bool [B, B]: all for which it is right but the own one, and queries
-    that are there already."""
-    number_B = np.array([query.number for query in queries_B], np.int64)
-    again = np.ones(len(number_B), bool)
-    again[np.unique(number_B, return_index=True)[1]] = False
-    right_BB = np.array([[each.number in query.positives for query in queries_B] for each in positives_B], bool)
-    masked = right_BB.reshape(len(number_B), -1) | again
-    np.fill_diagonal(masked, False)
     return masked
 
 
@@ -99,25 +98,6 @@ def numbers_of(texts: list[Any]) -> np.ndarray:
     """Return for each text the index of the first one that equals it, int64 [N]."""
     numbers = dict[Any, int]()
     return np.array([numbers.setdefault(text, index) for index, text in enumerate(texts)], np.int64)
-
-
-def _masked(first_N: np.ndarray, second_N: np.ndarray, rows: range) -> np.ndarray:
-    """Return which second texts are no candidates for the first texts of some rows, bool [rows, N].
-
-    A text that is there several times is one candidate. The other partners of an equal first text are none, since they are as
-    right as the own one.
-
-    Args:
-        first_N: `numbers_of` of the first texts.
-        second_N: `numbers_of` of the second texts.
-        rows: Numbers of pairs.
-    """
-    masked = np.tile(second_N != np.arange(len(second_N)), (len(rows), 1))
-    for line, number in zip(masked, rows, strict=True):
-        partners = second_N[first_N == first_N[number]]
-        line |= np.isin(second_N, partners) if len(partners) > 1 else second_N == second_N[number]
-        line[number] = False
-    return masked
 
 
 def partner_ranks(
@@ -138,7 +118,8 @@ def partner_ranks(
     for start in range(0, len(first_ND), 1024):
         cosines = first_ND[start : start + 1024] @ second_ND.T
         number = np.arange(start, start + len(cosines))
-        cosines[_masked(first_N, second_N, range(start, start + len(cosines)))] = -np.inf
+        right = [second_N[first_N == text] for text in first_N[number]]  # as right as the own one
+        cosines[_masked(second_N, right, number)] = -np.inf
         own_cosine = cosines[np.arange(len(cosines)), number][:, None]
         ranks.append((cosines >= own_cosine).sum(1))
         cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)

@@ -106,7 +106,7 @@ def test_reranker_has_only_what_the_first_stage_found(model: Predictor, collecti
             read.append((query, texts, label))
             return np.ones(len(texts))
 
-    judged = judge(Reranker(Pairs(), RunFile(first), 1, "1"), collection, (10,), 100)  # pyright: ignore[reportArgumentType]
+    judged = judge(Reranker(Pairs(), RunFile(first, "first"), 1, "1"), collection, (10,), 100)  # pyright: ignore[reportArgumentType]
     assert read == [("what purrs?", ["Cats\npurr."], "1"), ("what barks?", ["Cats\npurr."], "1")]
     assert judged.found == {"q1": [("d1", 1.0)], "q2": [("d1", 1.0)]}
     assert judged.values[:, 0].tolist() == [1, 0]
@@ -125,7 +125,7 @@ def test_reranker_has_only_what_the_first_stage_found(model: Predictor, collecti
 def test_bad_rankings_are_named(collection: Collection, tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "a.trec").write_text(text)
     with pytest.raises(UserError, match=problem):
-        list(RunFile(tmp_path / "a.trec").scores(collection))
+        list(RunFile(tmp_path / "a.trec", "a").scores(collection))
 
 
 def test_written_ranking_is_read_as_it_was(model: Predictor, collection: Collection, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bertie import __version__
 from bertie.base.contracts import Sequence
-from bertie.predict.vectors import cosines
+from bertie.predict.vectors import cosines, unit
 from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1 import HEALTH, metrics
@@ -182,7 +182,7 @@ async def embed(call: Call, request: TeiEmbedRequest) -> list[list[float]]:
     if width is not None and width > (most := ask.model("vectors").vector_width):
         raise ask.refused("dimensions", f"the vectors have {most} numbers: ask for fewer")
     rows = (await vectors.embed(ask)).results[:, :width]
-    return await call.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
+    return await call.offload(len(rows), json_numbers, unit(rows) if request.normalize else rows)
 
 
 async def embed_all(call: Call, request: TeiEmbedAllRequest) -> list[list[list[float]]]:
