@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertie.base import console
@@ -19,7 +20,7 @@ from bertie.tokenizers.tokenizer import Tokenizer
 
 HEADING_WORDS = 30  # of the longest first line that is a heading
 LEAST_WORDS = 4  # of a sentence that is held out as a query
-_MARKDOWN = re.compile(r"^#{1,6}\s+(?=\S)", re.MULTILINE)
+_MARKDOWN = re.compile(r"^#{1,6}\s+(?=\S)|^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)  # a heading, or a block of code
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class TextPassage:
     """A part of a document."""
 
     document: str
-    """The file and the record, or the id, of the document."""
+    """The file, below the folder that was named, and the record, or the id, of the document."""
     heading: str
     """Its title, or the heading of its section; empty if there is none."""
     sentences: tuple[str, ...]
@@ -50,7 +51,9 @@ def read_documents(paths: str | Path | Iterable[str | Path], options: ReaderOpti
             [corpus] = sorted(Path(path).glob("corpus.*"))[:1]
             yield from (Document(text, name) for name, text in read_texts(corpus).items())
         else:
-            yield from readers.read([path], options, counts)
+            root = (Path(path) if Path(path).is_dir() else Path(path).parent).absolute()
+            for document in readers.read([path], options, counts):
+                yield replace(document, source=document.source.removeprefix(f"{root}{os.sep}"))
     for line in counts.lines():
         console.warn(line)
 
@@ -97,8 +100,10 @@ def passages(documents: Iterable[Document], tokenizer: Tokenizer, tokens: int, l
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     """Yield the heading and the text of each section."""
-    for section in _MARKDOWN.split(text):
-        first, _, rest = section.strip().partition("\n")
+    headings = [match.span() for match in _MARKDOWN.finditer(text) if match[0].startswith("#")]
+    starts, ends = [0, *(end for _, end in headings)], [*(start for start, _ in headings), len(text)]
+    for start, end in zip(starts, ends, strict=True):
+        first, _, rest = (section := text[start:end]).strip().partition("\n")
         if rest.strip() and len(first.split()) <= HEADING_WORDS:
             yield " ".join(first.split()), rest
         elif first:

@@ -48,11 +48,11 @@ def texts(tmp_path: Path, small_texts: list[str]) -> Path:
 
 
 def test_passages_are_whole_sentences_below_the_heading_of_their_section(small_tokenizer: Tokenizer) -> None:
-    text = "# Ban kopa\n\nThe ban. The kopa is a ban.\n\n## Other\nLast one."
+    text = "# Ban kopa\n\nThe ban. The kopa is a ban.\n\n## Other\n```sh\n# no heading\n```\nLast one."
     found = list(passages([Document(text, "a.md:1")], small_tokenizer, 60, "en"))
     assert [(each.document, each.heading, each.sentences) for each in found] == [
         ("a.md:1", "Ban kopa", ("The ban.", "The kopa is a ban.")),
-        ("a.md:1", "Other", ("Last one.",)),
+        ("a.md:1", "Other", ("```sh", "# no heading", "```", "Last one.")),
     ]
     assert found[0].text == "Ban kopa\nThe ban. The kopa is a ban."
 
@@ -82,7 +82,7 @@ def test_a_search_finds_what_the_scores_of_model_and_words_say(model: Predictor,
     np.testing.assert_allclose([hit.score for hit in hits], np.sort(expected)[::-1][:10], atol=1e-5)
     assert [hit.text for hit in hits] == [all_texts[i] for i in np.argsort(-expected, kind="stable")[:10]]
     assert {hits[0].text[start:end].lower() for start, end in hits[0].marks} <= set(query.lower().split())
-    assert Path(hits[0].document.rpartition(":")[0]).parent == texts
+    assert hits[0].document.rpartition(":")[0] in {path.name for path in texts.iterdir()}
 
 
 def test_an_update_reads_new_passages_only_and_equals_a_new_index(
@@ -146,7 +146,7 @@ def test_the_commands(texts: Path, pretrained: Path, tmp_path: Path, capsys: pyt
     assert main(["search", out, first, "--top-k", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["found"]
     assert len(found) == 2
-    assert str(texts / "05.txt") in {hit["document"].rpartition(":")[0] for hit in found}
+    assert "05.txt" in {hit["document"].rpartition(":")[0] for hit in found}
 
 
 def test_a_collection_is_indexed_by_its_ids_and_its_dev_queries_choose_the_weight(
