@@ -152,7 +152,7 @@ def embed(
         if first != total:
             change = f"it had {total:,} texts and now has {first:,}"
             raise UserError(f"{inputs} changed while it was read: {change}: run again")
-        errors = _tell_lost(lost, errors, total)
+        errors = tell_lost(lost, errors, total)
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 
@@ -165,7 +165,7 @@ def _without_vector(vectors: np.ndarray, first: int, strict: bool) -> int:
     return missing.size
 
 
-def _tell_lost(lost: int, errors: int, total: int) -> int:
+def tell_lost(lost: int, errors: int, total: int) -> int:
     """Return the number of texts without a vector, and warn about readable ones. Raises UserError if no text has one."""
     if lost == total:
         raise UserError(f"no text has a vector: {NO_VECTOR}")

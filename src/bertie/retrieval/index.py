@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
 from bertie.base import console, storage
@@ -36,7 +35,6 @@ from bertie.retrieval.measures import order
 from bertie.retrieval.passages import TextPassage, read_passages
 from bertie.retrieval.system import DenseSearch
 from bertie.retrieval.vector_store import RECALL_QUERIES, Codes, VectorStore
-from bertie.tasks.inference import require_finite
 from bertie.tokenizers.truncation import special_tokens
 from bertie.tokenizers.valid_texts import require_texts
 
@@ -91,9 +89,7 @@ class Index:
     def search(self, query: str, top_k: int = 5) -> list[Hit]:
         """Find the passages that are nearest to a query. Raises UserError for an invalid text."""
         require_texts([query])
-        vectors = self.dense.model.embed([query], prompt_name="query")
-        require_finite(torch.from_numpy(vectors))
-        return self.search_vector(query, vectors[0], top_k)
+        return self.search_vector(query, self.dense.query_vectors([query])[0], top_k)
 
     def search_vector(self, query: str, vector_E: Float[np.ndarray, " E"], top_k: int) -> list[Hit]:
         """Find passages for a query whose vector is known."""

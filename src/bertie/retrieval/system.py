@@ -1,6 +1,6 @@
 """Systems that search: a dense model, a reranker, a file of TREC. Each gives every document a score for each query.
 
-N  documents    E  width of a vector
+N  documents    Q  queries    E  width of a vector
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bertie.base.threads import cache_folder
 from bertie.examples.queries.collection import Collection
 from bertie.examples.rows import parse_finite, read_lines
 from bertie.model.pooling import Pooling
-from bertie.predict.embed import NO_VECTOR, TextUnit, vector_blocks
+from bertie.predict.embed import TextUnit, tell_lost, vector_blocks
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import similarities
 from bertie.retrieval.measures import order
@@ -83,11 +83,15 @@ class DenseSearch:
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         documents, queries = self.document_vectors(collection), list(collection.queries.values())
         for start in range(0, len(queries), QUERIES_AT_ONCE):
-            block = queries[start : start + QUERIES_AT_ONCE]
-            vectors = self.model.embed(block, prompt_name="query")
-            require_finite(torch.from_numpy(vectors))
+            vectors = self.query_vectors(queries[start : start + QUERIES_AT_ONCE])
             scores = similarities(self.model.text_embedding.similarity, vectors, documents)
             yield from np.where(np.isnan(scores), -np.inf, scores)
+
+    def query_vectors(self, queries: list[str]) -> Float[np.ndarray, "Q E"]:
+        """Return the vectors of queries. Raises UserError if one is invalid, or has none."""
+        vectors = self.model.embed(queries, prompt_name="query")
+        require_finite(torch.from_numpy(vectors))
+        return vectors
 
     def document_vectors(self, collection: Collection) -> Float[np.ndarray, "N E"]:
         """Return the vectors of the documents, which are kept for the next time by their content; NaN: a text without tokens.
@@ -124,10 +128,7 @@ class DenseSearch:
                 bar.advance(count)
         of = {**known, **dict(zip(new, vectors, strict=True))}
         all_NE = np.stack([of[text] for text in texts])
-        if lost := int(np.isnan(all_NE).any(1).sum()):
-            if lost == len(texts):
-                raise UserError(f"no document has a vector: {NO_VECTOR}")
-            console.warn(f"{lost:,} of {len(texts):,} documents have no vector: {NO_VECTOR}")
+        tell_lost(int(np.isnan(all_NE).any(1).sum()), 0, len(texts))
         return all_NE
 
     @cached_property

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from bertie.base.config import AboveZero, NoFlag, ranges
-from bertie.base.console import percent
 from bertie.base.contracts import PairTargets, Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.base.report import TextSpan
@@ -26,11 +25,11 @@ from bertie.model.losses.compared import LossName
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks import text_options
 from bertie.tasks.encoding import by_unit, pooled_position, queries
-from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
-from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
-from bertie.tasks.example_sums import ExampleSums, number_sums
+from bertie.tasks.evaluation.findings import Evaluation, Histogram, Table
+from bertie.tasks.evaluation.passages import Passage, shortened
+from bertie.tasks.evaluation.ranks import evaluate_ranks
+from bertie.tasks.example_sums import ExampleSums, number_sums, scores
 from bertie.tasks.known_positives import compared, numbers_of, partner_ranks, with_relation
-from bertie.tasks.metrics import regression_scores
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import SimilarityPrediction, rounded
 from bertie.tasks.task import BATCH, EXAMPLE, TaskDefaults, Unit
@@ -116,9 +115,8 @@ class Embed(TaskDefaults):
 
     def as_trained(self, trained: Embed) -> Embed:
         """Return the task for pairs with scores or without, with their range, and the prompts, as the trained one."""
-        of_data = {"scored": trained.scored, "lowest": trained.lowest, "highest": trained.highest, "loss": trained.loss}
-        prompts = {"query_prompt": trained.query_prompt, "document_prompt": trained.document_prompt}
-        return replace(self, pooling=trained.pooling, **of_data, **prompts)
+        names = ("scored", "lowest", "highest", "loss", "pooling", "query_prompt", "document_prompt")
+        return replace(self, **{name: getattr(trained, name) for name in names})
 
     def of_model(self, files: SentenceEmbedding | None, where: Any) -> Embed:
         """Return the task with the pooling and the prompts that the files of a model name, where it leaves them to these.
@@ -132,9 +130,7 @@ class Embed(TaskDefaults):
         for name, prompt in wanted.items():
             if prompt and getattr(self, name) == "":
                 raise UsageError(f"task.{name} is empty, and {where} has the prompt {prompt!r}: omit task.{name}")
-        prompts = {
-            name: prompt if getattr(self, name) is None else getattr(self, name) for name, prompt in wanted.items()
-        }
+        prompts = {name: prompt for name, prompt in wanted.items() if getattr(self, name) is None}
         single = files.pooling[0] if files and len(files.pooling) == 1 else "mean"
         return replace(self, pooling=self.pooling or single, **prompts)
 
@@ -194,9 +190,9 @@ class Embed(TaskDefaults):
         for number, (example, of) in enumerate(zip(examples, prompted, strict=True)):
             score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
-            scores = [None, *example.scores] if example.scores else [target] * len(of)
+            targets = [None, *example.scores] if example.scores else [target] * len(of)
             for part, text in enumerate(of):
-                sequences.append(replace(made[text], example=number, part=part, target=scores[part]))
+                sequences.append(replace(made[text], example=number, part=part, target=targets[part]))
         return with_relation(sequences)
 
     def training_units(self, sequences: list[Sequence]) -> list[list[Sequence]]:
@@ -264,11 +260,8 @@ class Embed(TaskDefaults):
         Raises:
             UserError: As `validate`.
         """
-        self.validate(examples)
-        if parse_label_number(examples[0].label) is not None:
-            gold = [float(example.label or 0) for example in examples]
-            scores = regression_scores(gold, [prediction.similarity for prediction in predictions])
-            return {name: scores[name] for name in ("spearman", "pearson")}
+        if sums := self.sums(predictions, examples):
+            return scores(sums)
         return {"accuracy": float((_ranks(predictions, examples)[0] == 1).mean())}
 
     def sums(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> dict[str, ExampleSums]:
@@ -282,7 +275,7 @@ class Embed(TaskDefaults):
     def evaluate(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
         self.validate(examples)
         if known := _scores(examples):
-            return _evaluate_scored_pairs(known, predictions, examples)
+            return evaluate_ranks(known, [each.similarity for each in predictions], "similarity", examples)
         return _evaluate_retrieval(predictions, examples)
 
     def constant_predictions(self, examples: list[Example]) -> list[list[SimilarityPrediction]]:
@@ -316,30 +309,6 @@ def _require_pairs(examples: list[Example]) -> None:
         if example.text_pair is None:
             remedy = "name the second column with --task.text-pair"
             raise UserError(f"{example.source}: found one text, expected a pair; {remedy}")
-
-
-def _evaluate_scored_pairs(
-    scores: list[float], predictions: list[SimilarityPrediction], examples: list[Example]
-) -> Evaluation:
-    """Return the evaluation of pairs with scores.
-
-    Like Spearman's correlation, the loss compares ranks: the distance between the rank of a pair's similarity and the
-    rank of its score, as a share of the number of pairs.
-    """
-    from scipy.stats import rankdata
-
-    gold, cosines = np.array(scores), np.array([prediction.similarity for prediction in predictions])
-    by_gold, by_cosine = ((rankdata(values) - 0.5) / len(values) for values in (gold, cosines))
-    losses = np.abs(by_cosine - by_gold)
-
-    def passage(i: int) -> Passage:
-        facts = {"score": f"{gold[i]:g}, above {percent(by_gold[i])} of all pairs"}
-        facts["similarity"] = f"{cosines[i]:.3f}, above {percent(by_cosine[i])}"
-        return Passage(facts, texts_of(examples[i]))
-
-    loss = "distance between the rank of the similarity and the rank of the score, as a share of all pairs"
-    scatter = Scatter("scatter", "Similarity and score", gold, cosines, "score", "similarity (cosine)", diagonal=False)
-    return Evaluation({"gold": scores}, losses, loss, (scatter,), passage)
 
 
 def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:

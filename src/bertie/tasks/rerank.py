@@ -25,6 +25,7 @@ from bertie.tasks import text_options
 from bertie.tasks.encoding import by_example, no_relevance, pooled_position, queries
 from bertie.tasks.evaluation.findings import Evaluation, Histogram
 from bertie.tasks.evaluation.passages import Passage, shortened
+from bertie.tasks.evaluation.ranks import evaluate_ranks
 from bertie.tasks.example_sums import ExampleSums, mean_sums, number_sums
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import RelevancePrediction, rounded
@@ -193,20 +194,13 @@ class Rerank(TaskDefaults):
         return [[RelevancePrediction(0.0, (0.0,) * len(example.negatives)) for example in examples]]
 
     def evaluate(self, predictions: list[RelevancePrediction], examples: list[Example]) -> Evaluation:
-        """Return the evaluation: the loss is the number of negatives above the text, or the distance of the ranks of scores."""
+        """Return the evaluation: the loss is the number of negatives above the text, or as of `evaluate_ranks`."""
         self.validate(examples)
         if not examples[0].negatives:
-            from scipy.stats import rankdata
-
-            gold, found = [_scores(example)[0] for example in examples], [each.score for each in predictions]
-            losses = np.abs(rankdata(gold) - rankdata(found)) / len(gold)
-            bars, columns = {}, {"gold": gold}
-            what = "distance between the ranks of the score and of the gold one, as a share"
-        else:
-            ranks = _ranks(predictions)
-            bars = {f"{rank:,}": int((ranks == rank).sum()) for rank in range(1, int(ranks.max()) + 1)}
-            losses, columns = ranks - 1, {"rank": ranks.tolist()}
-            what = "number of negatives that are scored as high or higher"
+            gold = [_scores(example)[0] for example in examples]
+            return evaluate_ranks(gold, [each.score for each in predictions], "prediction", examples)
+        ranks = _ranks(predictions)
+        bars = {f"{rank:,}": int((ranks == rank).sum()) for rank in range(1, int(ranks.max()) + 1)}
 
         def passage(i: int) -> Passage:
             scored = [(predictions[i].score, examples[i].text_pair or "", True)]
@@ -218,8 +212,9 @@ class Rerank(TaskDefaults):
             return Passage({"source": examples[i].source}, [shortened([TextSpan(examples[i].text)]), *texts])
 
         caption = "number of examples, by the rank of the text among its negatives"
-        findings = (Histogram("ranks", "Ranks", bars, "rank", caption),) if bars else ()
-        return Evaluation(columns, losses, what, findings, passage)
+        findings = (Histogram("ranks", "Ranks", bars, "rank", caption),)
+        loss = "number of negatives that are scored as high or higher"
+        return Evaluation({"rank": ranks.tolist()}, ranks - 1, loss, findings, passage)
 
 
 def _scores(example: Example) -> list[float]:
