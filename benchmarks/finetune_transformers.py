@@ -18,8 +18,7 @@ import transformers
 from torch import Tensor
 
 from bertie.examples.tag_form import TagForm
-from bertie.tasks.example_sums import class_sums, scores, tag_sums
-from bertie.tasks.metrics import regression_scores
+from bertie.tasks.example_sums import class_sums, number_sums, scores, tag_sums
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
 from bertie.tasks.squad_metrics import best_threshold, squad_scores
 from finetune_settings import WARMUP, Setting
@@ -111,7 +110,7 @@ class Numbers(Texts):
 
     def score(self, outputs: list[Any]) -> Scores:
         gold = [float(example.label) for example in self.units]
-        return regression_scores(gold, [float(row[0]) for row in outputs])
+        return scores(number_sums(gold, [float(row[0]) for row in outputs]))
 
 
 class Endings(Texts):

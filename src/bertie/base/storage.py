@@ -259,9 +259,9 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_json_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Write a line of JSON for each row."""
-    write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+def write_json_lines(path: Path, rows: Iterable[Any], default: Any = None) -> None:
+    """Write a line of JSON for each row. default: as of `json.dumps`."""
+    write_atomic(path, "".join(json.dumps(row, ensure_ascii=False, default=default) + "\n" for row in rows))
 
 
 def write_array(path: Path, array: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -42,8 +41,7 @@ class SplitExamples:
             (folder / f"{name}.jsonl").unlink(missing_ok=True)
         for name, rows in self.rows.items():
             folder.mkdir(exist_ok=True)
-            lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-            storage.write_atomic(folder / f"{name}.jsonl", "".join(lines))
+            storage.write_json_lines(folder / f"{name}.jsonl", rows, default=str)
 
 
 def hold_out(

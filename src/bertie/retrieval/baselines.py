@@ -18,9 +18,9 @@ from bertie.base.config import AboveZero, Fraction
 from bertie.base.errors import UsageError, join_names
 from bertie.examples.queries.collection import Collection
 
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese: no blanks between words."""
-_WORD = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
+_WORD = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Words:
 def _pieces(text: str) -> Iterator[str]:
     for match in _WORD.finditer(text.lower()):
         word = match[0]
-        if re.match(f"[{_UNSPACED}]", word) and len(word) > 2:
+        if re.match(f"[{UNSPACED}]", word) and len(word) > 2:
             yield from (word[i : i + 2] for i in range(len(word) - 1))
         else:
             yield word

@@ -21,7 +21,7 @@ from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.leaks import sources_of
 from bertie.retrieval.measures import measure, order
 from bertie.retrieval.mine import pairs_as_collection
-from bertie.retrieval.passages import LEAST_WORDS
+from bertie.retrieval.passages import long_sentences
 from bertie.retrieval.system import DenseSearch
 
 CANDIDATES = 100  # first documents of each search that are fused
@@ -136,7 +136,7 @@ def pseudo_queries(collection: Collection) -> Collection:
     queries: dict[str, str] = {}
     for name, text in documents.items():
         sentences = split_sentences(text)
-        long = [i for i, sentence in enumerate(sentences) if len(sentence.split()) >= LEAST_WORDS]
+        long = long_sentences(sentences)
         if len(sentences) > 2 and long and len(queries) < PSEUDO:
             held = int(rng.choice(long))
             queries[name] = sentences[held]

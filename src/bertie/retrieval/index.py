@@ -20,7 +20,6 @@ from bertie.base import console, storage
 from bertie.base.config import Count
 from bertie.base.console import percent
 from bertie.base.errors import UsageError, UserError, raise_error
-from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.corpus.readers import ReaderOptions
 from bertie.examples.queries.collection import Collection
 from bertie.examples.rows import read_lines
@@ -36,7 +35,6 @@ from bertie.retrieval.passages import TextPassage, read_passages
 from bertie.retrieval.system import DenseSearch
 from bertie.retrieval.vector_store import RECALL_QUERIES, Codes, VectorStore
 from bertie.tokenizers.truncation import special_tokens
-from bertie.tokenizers.valid_texts import require_texts
 
 FACTS, PASSAGES, VECTORS, WORDS, GRAPH = "index.json", "passages.jsonl", "vectors.npy", "words", "vectors.usearch"
 FORMAT = 1
@@ -87,14 +85,14 @@ class Index:
     weight: FusionWeight
 
     def search(self, query: str, top_k: int = 5) -> list[Hit]:
-        """Find the passages that are nearest to a query. Raises UserError for an invalid text."""
-        require_texts([query])
+        """Find the passages that are nearest to a query. Raises UsageError, or UserError for an invalid text."""
+        if top_k < 1:
+            raise UsageError(f"--top-k {top_k}: give at least 1")
         return self.search_vector(query, self.dense.query_vectors([query])[0], top_k)
 
     def search_vector(self, query: str, vector_E: Float[np.ndarray, " E"], top_k: int) -> list[Hit]:
         """Find passages for a query whose vector is known."""
         words_N, most = self.words.scores(query), max(CANDIDATES, top_k)
-        vector_E = _comparable(vector_E[None], self.store.similarity)[0]
         by_words = order(words_N, np.arange(len(words_N)), most)
         rows_C = np.union1d(self.store.nearest(vector_E, most), by_words)
         fused_C = fuse(self.store.exact(vector_E, rows_C), words_N[rows_C], self.weight.value)
@@ -146,10 +144,12 @@ def index(
     found = read_passages(paths, reader, predictor.text_tokenizer, tokens, options.sentence_language)
     all_texts = [passage.text for passage in found]
     new = len({*all_texts} - known.keys())
-    vectors_NE = _comparable(dense.embed(all_texts, known), predictor.text_embedding.similarity)
+    similarity, vectors_NE = predictor.text_embedding.similarity, dense.embed(all_texts, known)
+    if similarity == "cosine":
+        vectors_NE = unit(vectors_NE)
     weight = _weight(replace(dense, known=dict(zip(all_texts, vectors_NE, strict=True))), bm25, found, paths)
     facts |= {"model": os.path.relpath(predictor.folder.resolve(), out.resolve()), "weight": weight}
-    store = VectorStore.of(vectors_NE, predictor.text_embedding.similarity, options.codes)
+    store = VectorStore.of(vectors_NE, similarity, options.codes)
     _write(out, facts, found, store, bm25.index(all_texts))
     count = len({passage.document for passage in found})
     console.info(
@@ -157,9 +157,8 @@ def index(
         f"{weight.origin}"
     )
     if options.codes != "float32":
-        console.info(
-            f"{options.codes} finds {percent(store.recall())} of the exact first ten of {RECALL_QUERIES} passages"
-        )
+        tried = min(RECALL_QUERIES, len(found))
+        console.info(f"{options.codes} finds {percent(store.recall())} of the exact first ten of {tried} passages")
     return {"out": str(out), "documents": count, "passages": len(found), "new": new, "weight": weight.value}
 
 
@@ -201,8 +200,6 @@ def open_index(path: str | Path, model: str | Path | Predictor | None = None) ->
 
 def search(index: str | Path | Index, query: str, top_k: int = 5) -> list[Hit]:
     """Find the passages of an index that are nearest to a query, best first. index: opened, or its folder; see `open_index`."""
-    if top_k < 1:
-        raise UsageError(f"--top-k {top_k}: give at least 1")
     return (index if isinstance(index, Index) else open_index(index)).search(query, top_k)
 
 
@@ -248,8 +245,3 @@ def _weight(dense: DenseSearch, bm25: Bm25, found: list[TextPassage], paths: lis
         for query, of in dev.grades.items()
     }
     return choose_weight(dense, bm25, collection, replace(collection, queries=dev.queries, grades=grades))
-
-
-def _comparable(vectors_NE: Float[np.ndarray, "N E"], similarity: Similarity) -> Float[np.ndarray, "N E"]:
-    """Return vectors whose product is the cosine, if that compares them."""
-    return unit(vectors_NE) if similarity == "cosine" else vectors_NE

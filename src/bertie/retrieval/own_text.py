@@ -20,7 +20,7 @@ from bertie.base.config import Count, Positive
 from bertie.base.errors import UsageError
 from bertie.corpus.readers import ReaderOptions
 from bertie.retrieval.baselines import Words
-from bertie.retrieval.passages import LEAST_WORDS, TextPassage, read_passages
+from bertie.retrieval.passages import TextPassage, long_sentences, read_passages
 from bertie.tokenizers.tokenizer import Tokenizer
 
 SALIENT = 12  # words of a passage among which terms are drawn
@@ -94,8 +94,7 @@ def _pairs(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the kind, the query and the positive of each pair. weights: of the passage's words, for queries of terms."""
     sentences = passage.sentences
-    long = [i for i, sentence in enumerate(sentences) if len(sentence.split()) >= LEAST_WORDS]
-    held = set(rng.permutation(long)[: min(options.spans, len(sentences) // 3)].tolist())
+    held = set(rng.permutation(long_sentences(sentences))[: min(options.spans, len(sentences) // 3)].tolist())
     rest = " ".join(sentence for i, sentence in enumerate(sentences) if i not in held)
     if not rest:
         return

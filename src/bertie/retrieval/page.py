@@ -14,7 +14,6 @@ from bertie.tasks.evaluation.passages import shortened
 
 SHOWN = 5  # queries at each end
 FOUND = 3  # documents of each query and system
-LONGEST = 240  # characters of a document that are shown
 EVEN = 1e-9
 
 
@@ -104,5 +103,4 @@ def _document(collection: Collection, query: str, document: str, place: str, sco
     grade, text = collection.grades[query].get(document), collection.documents[document]
     judged = "not judged" if grade is None else f"grade {grade}"
     note = ", ".join(filter(None, (document, score, judged)))
-    start = text if len(text) <= LONGEST else f"{text[:LONGEST].rstrip()} …"
-    return [TextSpan(place, "right" if (grade or 0) > 0 else "wrong", note), TextSpan(f" {start}")]
+    return [TextSpan(place, "right" if (grade or 0) > 0 else "wrong", note), *shortened([TextSpan(f" {text}")])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +16,14 @@ from bertie.corpus.readers import ReadCounts, ReaderOptions
 from bertie.corpus.sentences import split_long_text, split_sentences
 from bertie.examples.queries.collection import is_collection, read_texts
 from bertie.files import sources
+from bertie.retrieval.baselines import UNSPACED
 from bertie.tokenizers.tokenizer import Tokenizer
 
 HEADING_WORDS = 30  # of the longest first line that is a heading
 LEAST_WORDS = 4  # of a sentence that is held out as a query
-_MARKDOWN = re.compile(r"^#{1,6}\s+(?=\S)|^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)  # a heading, or a block of code
+_MARKDOWN = re.compile(r"^ *(```|~~~)[^`\n]*\n.*?(?:^ *\1|\Z)|^#{1,6}\s+(?=\S)", re.MULTILINE | re.DOTALL)
+"""A block of code, in which # may begin a comment, or the start of a heading."""
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
 
 @dataclass(frozen=True)
@@ -100,14 +103,24 @@ def passages(documents: Iterable[Document], tokenizer: Tokenizer, tokens: int, l
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     """Yield the heading and the text of each section."""
-    headings = [match.span() for match in _MARKDOWN.finditer(text) if match[0].startswith("#")]
-    starts, ends = [0, *(end for _, end in headings)], [*(start for start, _ in headings), len(text)]
-    for start, end in zip(starts, ends, strict=True):
-        first, _, rest = (section := text[start:end]).strip().partition("\n")
-        if rest.strip() and len(first.split()) <= HEADING_WORDS:
+    headings = [match for match in _MARKDOWN.finditer(text) if not match[1]]
+    starts, ends = [0, *(match.end() for match in headings)], [*(match.start() for match in headings), len(text)]
+    for section in map(slice, starts, ends):
+        first, _, rest = text[section].strip().partition("\n")
+        if rest.strip() and _count_words(first) <= HEADING_WORDS:
             yield " ".join(first.split()), rest
         elif first:
-            yield "", section
+            yield "", text[section]
+
+
+def long_sentences(sentences: Sequence[str]) -> list[int]:
+    """Return the numbers of the sentences with at least LEAST_WORDS words."""
+    return [number for number, sentence in enumerate(sentences) if _count_words(sentence) >= LEAST_WORDS]
+
+
+def _count_words(text: str) -> int:
+    """Count words; in text without blanks between words, such as Chinese, characters."""
+    return len(_UNSPACED_CHARACTER.sub(" x ", text).split())
 
 
 def _fitting(sentences: list[str], tokenizer: Tokenizer, most: int) -> Iterator[tuple[str, int]]:

@@ -157,17 +157,17 @@ class Embed(TaskDefaults):
         ):
             if loss in names and not fits:
                 raise UsageError(f"task.loss {loss} learns from {needed}: the training examples are others")
-        of_infonce = self.both_directions or self.positives != "pairs"
-        if of_infonce and (loss or ("mse" if known else "infonce")) != "infonce":
+        task = replace(self, scored=bool(known), loss=loss)
+        if (self.both_directions or self.positives != "pairs") and task.loss_name != "infonce":
             raise UsageError("task.positives and task.both_directions are for infonce: leave them out")
         if loss == "margin_mse" and not all(example.negatives for example in examples):
             raise UserError("task.loss margin_mse needs a negative in each training example")
         if not known:
-            return replace(self, scored=False, loss=loss)
+            return task
         if min(known) == max(known):
             problem = f"every pair has the score {known[0]:g} ({examples[0].source} …): nothing to learn"
             raise UserError(problem, "If all are positive pairs, leave the column out")
-        return replace(self, scored=True, lowest=min(known), highest=max(known))
+        return replace(task, lowest=min(known), highest=max(known))
 
     def validate(self, examples: list[Example]) -> None:
         """Check that the examples are pairs, with scores if the training examples have them. Raises UserError."""

@@ -72,9 +72,10 @@ def class_sums(gold: list[str], predicted: list[str], labels: Sequence[str]) -> 
 
 
 def number_sums(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> dict[str, ExampleSums]:
-    """Return the rows of pearson, spearman and mse. Arguments as of `metrics.regression_scores`.
+    """Return the rows of pearson and spearman, −1 to 1, and mse; of several outputs the means over them.
 
-    spearman uses the ranks among all examples, also for samples of them.
+    The correlations are 0 if either side is constant up to rounding. gold, predicted: for each example a number, or one for
+    each output. spearman uses the ranks among all examples, also for samples of them.
     """
     from scipy.stats import rankdata
 

@@ -7,7 +7,6 @@ what is 0/0, such as the F1 of a class without gold labels and predictions, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,24 +37,6 @@ def precision_recall_f1(correct: np.ndarray, gold: np.ndarray, predicted: np.nda
 def is_constant(values: Any) -> bool:
     """Return whether the values are equal up to rounding, so that they have no correlation."""
     return bool(np.ptp(values) <= _ROUNDING * np.abs(values).max())
-
-
-def regression_scores(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Return pearson and spearman, −1 to 1, and mse; of several outputs the means over them.
-
-    The correlations are 0 if either side is constant up to rounding. gold, predicted: for each example a number, or one for
-    each output.
-    """
-    from scipy import stats
-
-    sides = [np.array(side, float).reshape(len(side), -1).T for side in (gold, predicted)]
-
-    def mean(measure: Any) -> float:
-        outputs = zip(*sides, strict=True)
-        return float(np.mean([0.0 if any(map(is_constant, pair)) else measure(*pair).statistic for pair in outputs]))
-
-    mse = float(np.mean(np.subtract(*sides) ** 2))
-    return {"pearson": mean(stats.pearsonr), "spearman": mean(stats.spearmanr), "mse": mse}
 
 
 def mean_and_interval(values: list[float]) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Tab
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.foreign_head import ForeignHead
-from bertie.tasks.metrics import is_constant, regression_scores
+from bertie.tasks.metrics import is_constant
 from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import NumberPrediction, NumbersPrediction, rounded
 from bertie.tasks.scale import NumberScale
@@ -171,11 +171,8 @@ class Regress(TaskDefaults):
             )
         return NumbersPrediction({name: require_number(scores[name], place) for name in self.labels})
 
-    def score(self, predictions: list[Any], examples: list[Example]) -> dict[str, float]:
-        """Return pearson, spearman and mse, as `regression_scores`. Raises UserError as `validate`."""
-        return regression_scores(self._gold(examples), _predicted(predictions))
-
     def sums(self, predictions: list[Any], examples: list[Example]) -> dict[str, ExampleSums]:
+        """Return the rows of pearson, spearman and mse. Raises UserError as `validate`."""
         return number_sums(self._gold(examples), _predicted(predictions))
 
     def constant_predictions(self, examples: list[Example]) -> list[list[Any]]:

@@ -21,7 +21,7 @@ from bertie.predict.vectors import cosines
 from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.fused import Fused, FusionWeight, choose_weight, fuse, pseudo_queries
 from bertie.retrieval.index import IndexOptions, open_index
-from bertie.retrieval.passages import passages
+from bertie.retrieval.passages import long_sentences, passages
 from bertie.retrieval.system import DenseSearch
 from bertie.retrieval.vector_store import Codes, VectorStore
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -55,6 +55,19 @@ def test_passages_are_whole_sentences_below_the_heading_of_their_section(small_t
         ("a.md:1", "Other", ("```sh", "# no heading", "```", "Last one.")),
     ]
     assert found[0].text == "Ban kopa\nThe ban. The kopa is a ban."
+
+
+def test_a_comment_in_a_block_of_code_is_no_heading(small_tokenizer: Tokenizer) -> None:
+    text = "# Ban\n\nThe ban.\n\n```sh\n# kopa\nthe kopa\n```\n\n## Other\nLast one. ```# the```\n\n~~~\n# ban\n"
+    found = passages([Document(text, "a.md:1")], small_tokenizer, 60, "en")
+    assert [each.heading for each in found] == ["Ban", "Other"]
+
+
+def test_the_words_of_text_without_blanks_are_counted(small_tokenizer: Tokenizer) -> None:
+    line = "北京是中国的首都。" * 5
+    found = list(passages([Document(f"{line}\n{line}", "a.txt:1")], small_tokenizer, 60, "en"))
+    assert {each.heading for each in found} == {""}
+    assert long_sentences(["北京是中国的首都。", "北京。", "the ban of kopa", "the ban"]) == [0, 2]
 
 
 def test_no_passage_has_more_tokens_than_asked_and_none_is_lost(

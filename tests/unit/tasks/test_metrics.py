@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.tasks.example_sums import class_sums, scores
-from bertie.tasks.metrics import confusion, mean_and_interval, precision_recall_f1, regression_scores, sign
+from bertie.tasks.example_sums import class_sums, number_sums, scores
+from bertie.tasks.metrics import confusion, mean_and_interval, precision_recall_f1, sign
 
 
 def classification_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
@@ -51,17 +51,17 @@ def test_numbers_that_are_constant_up_to_rounding_have_no_correlation(constant: 
     """Their correlation would measure rounding errors only."""
     others = [0.5, 0.3, 0.1, 0.4, 0.2, 0.0]
     for gold, predicted in ((constant, others), (others, constant)):
-        scores = regression_scores(gold, predicted)
-        assert (scores["pearson"], scores["spearman"]) == (0, 0)
-        assert scores["mse"] == pytest.approx(np.mean(np.subtract(gold, predicted) ** 2))
+        found = scores(number_sums(gold, predicted))
+        assert (found["pearson"], found["spearman"]) == (0, 0)
+        assert found["mse"] == pytest.approx(np.mean(np.subtract(gold, predicted) ** 2))
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
 def test_numbers_that_hardly_differ_are_correlated(scale: float):
     gold = [scale * (1 + 1e-6 * i) for i in range(6)]  # float32 rounding is smaller than these differences
-    scores = regression_scores(gold, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
-    assert (scores["pearson"], scores["spearman"]) == (pytest.approx(1), pytest.approx(1))
+    found = scores(number_sums(gold, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]))
+    assert (found["pearson"], found["spearman"]) == (pytest.approx(1), pytest.approx(1))
 
 
 def test_interval_matches_a_hand_calculation():

@@ -59,29 +59,26 @@ class Collection:
         if not kept:
             raise UserError(f"{self.name}: no query has a document with a grade above 0")
         without = [query for query in self.grades if query in self.queries and query not in kept]
-        missing = {document for query in kept for document in self.positives[query] if document not in self.documents}
         empty = [document for document, text in self.documents.items() if not text.strip()]
         positive = {document for query in kept for document in self.positives[query]}
-        for what, ids in (
-            ("queries without a document with a grade above 0, left out", without),
-            ("positives that are no documents, so that no search can find them", sorted(missing)),
-            ("empty documents", empty),
-            ("the only positive of all queries", sorted(positive) if len(positive) == 1 < len(kept) else []),
-        ):
-            self._warn(what, ids)
+        missing = sorted(positive - self.documents.keys())
+        self._warn("queries without a document with a grade above 0, left out", without)
+        self._warn("positives that are no documents, so that no search can find them", missing)
+        self._warn("empty documents", empty)
+        self._warn("the only positive of all queries", sorted(positive) if len(positive) == 1 < len(kept) else [])
         return replace(self, queries=kept, grades={query: self.grades[query] for query in kept})
 
     def _require_known(self) -> None:
         """Raise UserError if no grade belongs to a query and a document. Warn of unknown queries."""
         documents = {document for of in self.grades.values() for document in of}
-        if unknown := [query for query in self.grades if query not in self.queries]:
-            if len(unknown) == len(self.grades) and documents & self.queries.keys():
+        unknown = [query for query in self.grades if query not in self.queries]
+        if self.grades and len(unknown) == len(self.grades):
+            if documents & self.queries.keys():
                 raise UserError(
                     f"{self.name}: the columns of the grades are swapped: first the query, then the document"
                 )
-            if len(unknown) == len(self.grades):
-                raise UserError(f"{self.name}: no query of the grades is known: {first_few(unknown, len(unknown))}")
-            self._warn("unknown queries of grades, left out", unknown)
+            raise UserError(f"{self.name}: no query of the grades is known: {first_few(unknown, len(unknown))}")
+        self._warn("unknown queries of grades, left out", unknown)
         if self.grades and not documents & self.documents.keys():
             raise UserError(f"{self.name}: no document of the grades is known: {first_few(documents, len(documents))}")
 
