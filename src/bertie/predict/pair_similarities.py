@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -12,7 +11,7 @@ from bertie.base.errors import UserError
 from bertie.examples.texts import Example
 from bertie.predict.embed import TextUnit
 from bertie.predict.predictor import Predictor
-from bertie.predict.vectors import similarities
+from bertie.predict.vectors import paired_similarities
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.predictions import rounded
 
@@ -33,7 +32,6 @@ def pair_similarities(
     while part := list(islice(remaining, SEQUENCES_AT_ONCE)):
         readable = [pair for pair in part if not isinstance(pair, UserError)]
         texts = [pair.text for pair in readable] + [pair.text_pair or "" for pair in readable]
-        vectors = zip(*np.split(model.embed(texts, unit.pooling, unit.layers, unit.prompt_name), 2), strict=True)
-        compare = partial(similarities, model.text_embedding.similarity)
-        scores = iter(rounded([float(compare(first[None], second[None])[0, 0]) for first, second in vectors]))
+        vectors = np.split(model.embed(texts, unit.pooling, unit.layers, unit.prompt_name), 2)
+        scores = iter(rounded(paired_similarities(model.text_embedding.similarity, *vectors).tolist()))
         yield from (pair if isinstance(pair, UserError) else next(scores) for pair in part)

@@ -145,6 +145,12 @@ def similarities(similarity: Similarity, first: np.ndarray, second: np.ndarray) 
     return -torch.cdist(a, b, p=2.0 if similarity == "euclidean" else 1.0).numpy()
 
 
+def paired_similarities(similarity: Similarity, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Compare every vector of `first` with its own of `second`, float32 [first]: see `similarities`."""
+    pairs = zip(first, second, strict=True)
+    return np.array([similarities(similarity, a[None], b[None])[0, 0] for a, b in pairs], np.float32)
+
+
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Return a vector, or the rows of a matrix, scaled to length 1; zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

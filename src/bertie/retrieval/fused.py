@@ -130,9 +130,8 @@ def dev_queries(folder: Path | None) -> Collection | None:
 def pseudo_queries(collection: Collection) -> Collection:
     """Return a collection whose queries are sentences that are held out from its documents."""
     rng = seeding.generator(0, seeding.HELD_OUT, 0)
-    documents = {
-        name: collection.documents[name] for name in rng.permutation(list(collection.documents))[:MOST_DOCUMENTS]
-    }
+    names = rng.permutation(list(collection.documents))[:MOST_DOCUMENTS]
+    documents = {name: collection.documents[name] for name in names}
     queries: dict[str, str] = {}
     for name, text in documents.items():
         sentences = split_sentences(text)

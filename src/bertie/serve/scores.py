@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertie.checkpoints.sentence_transformers_format import Similarity
-from bertie.predict.vectors import similarities
+from bertie.predict.vectors import paired_similarities, similarities
 from bertie.retrieval.index import Hit
 from bertie.serve.ask import Answered, Ask, ScoreScale, answered, run
 from bertie.serve.limits import Refused, refusing
@@ -145,5 +145,4 @@ def _pair_similarities(similarity: Similarity, first: np.ndarray, second: np.nda
     """Compare one vector with each of others, or each with its own."""
     if len(first) == 1:
         return json_numbers(similarities(similarity, first, second)[0])
-    pairs = zip(first, second, strict=True)
-    return json_numbers(np.concatenate([similarities(similarity, a[None], b[None])[0] for a, b in pairs]))
+    return json_numbers(paired_similarities(similarity, first, second))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,10 +60,9 @@ def write(
         UserError: As `Task.evaluate`.
     """
     evaluation = task.evaluate(predictions, examples)
-    with open(folder / PREDICTIONS, "w", encoding="utf-8") as file:
-        for example, prediction, line in zip(examples, predictions, evaluation.lines, strict=True):
-            values = {"source": example.source, **prediction_to_json(prediction), **line}
-            file.write(json.dumps(values, ensure_ascii=False) + "\n")
+    parts = zip(examples, predictions, evaluation.lines, strict=True)
+    rows = ({"source": example.source, **prediction_to_json(prediction), **line} for example, prediction, line in parts)
+    storage.write_json_lines(folder / PREDICTIONS, rows)
     values = {finding.name: finding.as_json() for finding in evaluation.findings}
     details = {name: value for name, value in values.items() if value is not None}
     storage.write_json(folder / SCORES, {"task": task.kind, **result, **details})
