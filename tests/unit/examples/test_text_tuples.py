@@ -54,8 +54,8 @@ def test_triples_in_a_table(tmp_path: Path) -> None:
 def test_collection_gives_its_positives(tmp_path: Path) -> None:
     folder(tmp_path)
     (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\n")
-    assert of(tmp_path) == [("what purrs?", "Cats purr.", (), None)]
-    assert [row[1] for row in of(tmp_path / "qrels" / "test.tsv")] == ["Cats purr.", "Dogs bark."]
+    assert of(tmp_path) == [("what purrs?", "Cats\npurr.", (), None)]
+    assert [row[1] for row in of(tmp_path / "qrels" / "test.tsv")] == ["Cats\npurr.", "Dogs bark."]
 
 
 def test_scores_that_do_not_match_are_named(tmp_path: Path) -> None:
