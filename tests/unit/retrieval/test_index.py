@@ -250,3 +250,13 @@ def test_distances_are_searched_by_float_vectors_only(similarity: Any) -> None:
 def test_the_weight_is_said(model: Predictor) -> None:
     fused = Fused(DenseSearch(model), Bm25(), FusionWeight(0.3, "chosen on 30 dev queries"))
     assert fused.settings == "0.3 of the model's score, scaled to 0 to 1: chosen on 30 dev queries"
+
+
+def test_an_index_behind_a_link_finds_its_model(model: Predictor, texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    bertie.index(texts, model, tmp_path / "link" / "index")
+    opened = open_index(tmp_path / "link" / "index")
+    assert opened.dense.model.folder == model.folder.resolve()
+    with pytest.raises(UsageError, match="--top-k 0"):
+        opened.search("ban", 0)
