@@ -39,7 +39,7 @@ class Stored:
     name: str = "stored"
     settings: str = ""
 
-    def scores(self, _: Collection) -> Iterator[np.ndarray]:
+    def scores(self, collection: Collection) -> Iterator[np.ndarray]:  # noqa: ARG002
         for query in self.queries:
             scores = self.store.coarse(query)
             if self.rescored:
@@ -56,9 +56,15 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def quality(source: str, folders: list[str], widths: list[int]) -> None:
     model = load(source)
-    ways: list[tuple[str, Codes, bool, int]] = [("float32", "float32", False, 0), ("int8", "int8", False, 0)]
-    ways += [("int8 + float", "int8", True, 0), ("binary", "binary", False, 0), ("binary + float", "binary", True, 0)]
-    ways += [(f"{width} numbers", "float32", False, width) for width in widths]
+    ways: list[tuple[str, Codes, bool, int]] = [
+        ("float32", "float32", False, 0),
+        ("int8", "int8", False, 0),
+        ("int8 + float", "int8", True, 0),
+        ("binary", "binary", False, 0),
+        ("binary + float", "binary", True, 0),
+    ]
+    for width in widths:
+        ways.append((f"{width} numbers", "float32", False, width))
     table: dict[str, list[float]] = {}
     for folder in folders:
         collection = read_collection(folder).judged()

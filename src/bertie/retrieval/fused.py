@@ -6,6 +6,7 @@ N  documents    C  candidates    Q  queries
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertie.base import seeding
+from bertie.base.errors import UsageError, UserError
 from bertie.corpus.sentences import split_sentences
 from bertie.examples.queries.collection import Collection, is_collection, read_collection
 from bertie.predict.predictor import Predictor
@@ -117,7 +119,11 @@ def _were_shown(model: Predictor, queries: set[str]) -> bool:
     if model.task is None or model.task.unit != "batch":
         return False
     sources = [Path(source) for source in sources_of(model.folder) if Path(source).exists()]
-    return any(queries & {*pairs_as_collection(source, model.task.reader).queries.values()} for source in sources)
+    for source in sources:
+        with suppress(UsageError, UserError):  # it has changed, and says nothing any more
+            if queries & {*pairs_as_collection(source, model.task.reader).queries.values()}:
+                return True
+    return False
 
 
 def dev_queries(folder: Path | None) -> Collection | None:
