@@ -48,7 +48,7 @@ def texts(tmp_path: Path) -> Path:
 TEXTS: list[tuple[str, bytes, int, str]] = [
     ("binary.txt", bytes(range(256)) * 9, 1, "binary.txt:1: not text"),
     ("nul.txt", b"one, two, three, four, five\nsix\0\n", 1, "nul.txt:2: a NUL byte"),
-    ("text.md", b"text", 2, "cannot tell the format from the name"),
+    ("text.doc", b"text", 2, "cannot tell the format from the name"),
     ("deep.jsonl", b"[" * 100_000, 1, "deep.jsonl:1: not valid JSON"),
     ("cut.txt.gz", gzip.compress(b"text " * 1000)[:30], 1, "truncated, or not really .gz"),
     ("blank.txt", b" \n\n\t\n \r\n", 1, "text"),

@@ -152,12 +152,6 @@ def test_prompts_of_commands(
     [result], _ = run("similarity", tmp_path, "a", "b", "--prompt-name", "query", capsys=capsys)
     first, second = plain.embed(["the bat a", "the bat b"], "cls")
     assert result["similarity"][0][1] == pytest.approx(-float(np.linalg.norm(first - second)), abs=1e-4)
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
-    [result], _ = run("search", tmp_path, tmp_path / "texts.txt", "a", "--vectors", out, "--top-k", "1", capsys=capsys)
-    [found] = result["found"]
-    distances = np.linalg.norm(documents - first, axis=1)
-    assert found["index"] == distances.argmin()
-    assert found["score"] == pytest.approx(-float(distances.min()), abs=1e-4)
 
 
 def test_unknown_choices_are_refused(predictor: Predictor) -> None:

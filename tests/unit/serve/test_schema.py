@@ -33,7 +33,10 @@ UNNAMED = NAMED | {path for path, _ in OPERATIONS if path.startswith("/hf")}
 """Paths of messages that name no model: their path does, or the server has one model."""
 RARELY_ACCEPTED = {"images", "max_tokens", "output_dimension"}
 """Fields of which few values are accepted, so that requests with them would all be refused."""
-RARELY_RIGHT = ("/v1/models/{model}", "/v1/fill-mask", "/tei/models/{model}", "/hf", "/vllm/score", "/vllm/v1/score")
+RARELY_RIGHT = (
+    *("/v1/models/{model}", "/v1/fill-mask", "/v1/search", "/tei/models/{model}", "/hf", "/vllm/score"),
+    "/vllm/v1/score",
+)
 quick = settings(
     max_examples=8,
     deadline=None,

@@ -15,6 +15,16 @@ const PAIRS = [
   ["contradiction", { text: "The cat sleeps on the mat.", pair: "The cat is awake." }],
 ];
 
+const QUESTIONS = [
+  ["a date", { question: "When was the tower built?", passage: PASSAGE }],
+  ["a person", { question: "Whose company built the tower?", passage: PASSAGE }],
+  ["without an answer", { question: "Who painted the Mona Lisa?", passage: PASSAGE }],
+];
+const SEARCHES = [
+  ["a question", { query: "How do I read a file line by line?" }],
+  ["words", { query: "time zone" }],
+];
+
 /** Return the examples of a task for a model: one or two texts, unless it has some of its own below. */
 const examplesOf = (task, card) => EXAMPLES[task.id]?.(card) ?? (card.paired ? PAIRS : SINGLE);
 
@@ -36,11 +46,7 @@ const EXAMPLES = {
     ],
     ["music", { context: "The pianist sat down, and", endings: "began to play.\nate the piano.\nswam to the shore." }],
   ],
-  span: () => [
-    ["a date", { question: "When was the tower built?", passage: PASSAGE }],
-    ["a person", { question: "Whose company built the tower?", passage: PASSAGE }],
-    ["without an answer", { question: "Who painted the Mona Lisa?", passage: PASSAGE }],
-  ],
+  span: () => QUESTIONS,
   tag: () => [
     ["news", { text: "On Friday, Angela Merkel visited the headquarters of Siemens in Munich." }],
     ["travel", { text: "We flew from New York to Tokyo with Japan Airlines and saw Mount Fuji." }],
@@ -72,10 +78,7 @@ const EXAMPLES = {
     ],
     ["cooking", { query: "pasta without meat", documents: "Spaghetti with tomatoes and basil\nBeef stew with carrots\nHow to repair a bicycle" }],
   ],
-  search: () => [
-    ["a question", { query: "How do I read a file line by line?" }],
-    ["words", { query: "time zone" }],
-  ],
+  search: () => SEARCHES,
   attention: () => [
     ["a pronoun", { text: "The cat sat on the mat because it was tired.", pair: "" }],
     ["two meanings", { text: "He sat on the bank of the river and counted the money of the bank.", pair: "" }],
