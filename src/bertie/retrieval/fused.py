@@ -27,7 +27,7 @@ from bertie.retrieval.passages import long_sentences
 from bertie.retrieval.system import DenseSearch
 
 CANDIDATES = 100  # first documents of each search that are fused
-PSEUDO, FEWEST = 200, 20  # queries that choose the weight
+PSEUDO, FEWEST = 100, 20  # queries that choose the weight
 MOST_DOCUMENTS = 20_000  # that they are compared with
 WEIGHTS = np.arange(11) / 10
 
