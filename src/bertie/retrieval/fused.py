@@ -38,7 +38,7 @@ class FusionWeight(NamedTuple):
     value: float
     """From 0, BM25 alone, to 1, the model alone."""
     origin: str
-    """What it was chosen on."""
+    """What it was chosen on, or why it was not chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +118,9 @@ def _were_shown(model: Predictor, queries: set[str]) -> bool:
     """Return whether a model was trained on one of the queries, as far as its files of training data are still there."""
     if model.task is None or model.task.unit != "batch":
         return False
-    sources = [Path(source) for source in sources_of(model.folder) if Path(source).exists()]
-    for source in sources:
-        with suppress(UsageError, UserError):  # it has changed, and says nothing any more
-            if queries & {*pairs_as_collection(source, model.task.reader).queries.values()}:
+    for source in sources_of(model.folder):
+        with suppress(UsageError, UserError):  # it is gone or has changed, and says nothing any more
+            if queries & {*pairs_as_collection(Path(source), model.task.reader).queries.values()}:
                 return True
     return False
 
