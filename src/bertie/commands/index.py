@@ -11,6 +11,7 @@ from bertie.corpus.readers import ReaderOptions
 from bertie.predict.load import load
 from bertie.retrieval.baselines import Bm25
 from bertie.retrieval.index import IndexOptions, index
+from bertie.retrieval.passages import WHOLE_FILES
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Args:
     """Output: the folder of the index."""
     options: Flat[IndexOptions] = IndexOptions()
     bm25: Flat[Bm25] = Bm25()
-    reading: Flat[ReaderOptions] = ReaderOptions(documents="file")
+    reading: Flat[ReaderOptions] = WHOLE_FILES
     how: Flat[ModelOptions] = ModelOptions()
 
 

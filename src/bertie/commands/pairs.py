@@ -8,6 +8,7 @@ from pathlib import Path
 from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.corpus.readers import ReaderOptions
 from bertie.retrieval.own_text import PairOptions, own_pairs
+from bertie.retrieval.passages import WHOLE_FILES
 from bertie.tokenizers.tokenizer import Tokenizer
 
 
@@ -22,7 +23,7 @@ class Args:
     out: Path
     """Output: X.jsonl."""
     options: Flat[PairOptions] = PairOptions()
-    reading: Flat[ReaderOptions] = ReaderOptions(documents="file")
+    reading: Flat[ReaderOptions] = WHOLE_FILES
 
 
 def run(args: Args) -> JsonResult:

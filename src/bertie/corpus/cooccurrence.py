@@ -30,21 +30,6 @@ BLOCK = 64  # columns of a product at a time: what it reads stays in the cache
 TALL = 4  # rows of a block in the QR decomposition, as a multiple of the columns
 
 
-def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int, threads: int = 1) -> np.ndarray:
-    """Compute one vector per vocabulary entry from the token co-occurrences of a corpus.
-
-    Reads the first shards, up to about MAX_TOKENS tokens. Deterministic for a given corpus and machine. Memory: about
-    30 bytes for each distinct pair of tokens that co-occurs, 12 bytes for each pair in each million of tokens, and 150 MB
-    per thread.
-
-    Returns:
-        float32 [vocabulary_size, width]. Rows of tokens without co-occurrences are 0. Where `width` exceeds
-        `vocabulary_size`, the extra columns are 0.
-    """
-    with ThreadPoolExecutor(threads) as pool:
-        return _vectors(pool, corpus, vocabulary_size, width)
-
-
 @contextmanager
 def vectors_ahead(
     corpus: Corpus, vocabulary_size: int, width: int, threads: int = 1
@@ -55,14 +40,24 @@ def vectors_ahead(
     """
     with ThreadPoolExecutor(1) as caller:
         pool = ThreadPoolExecutor(threads)
-        vectors = caller.submit(_vectors, pool, corpus, vocabulary_size, width)
+        vectors = caller.submit(cooccurrence_vectors, pool, corpus, vocabulary_size, width)
         try:
             yield vectors.result
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _vectors(pool: Executor, corpus: Corpus, vocabulary_size: int, width: int) -> np.ndarray:
+def cooccurrence_vectors(pool: Executor, corpus: Corpus, vocabulary_size: int, width: int) -> np.ndarray:
+    """Compute one vector per vocabulary entry from the token co-occurrences of a corpus.
+
+    Reads the first shards, up to about MAX_TOKENS tokens. Deterministic for a given corpus and machine. Memory: about
+    30 bytes for each distinct pair of tokens that co-occurs, 12 bytes for each pair in each million of tokens, and 150 MB
+    per thread.
+
+    Returns:
+        float32 [vocabulary_size, width]. Rows of tokens without co-occurrences are 0. Where `width` exceeds
+        `vocabulary_size`, the extra columns are 0.
+    """
     counts, ids = _counts_by_frequency(pool, corpus, vocabulary_size, WINDOW)
     pmi = _positive_pmi(counts)
     rank = min(width, vocabulary_size)

@@ -27,6 +27,8 @@ class ReaderOptions:
     """In .txt, .md and .rst files: a blank line ends a document, or each line or each file is one document."""
     text_field: str = "text"
     """In all other files: the key or column of the text."""
+    title_field: str | None = None
+    """In these files: the key or column of a title, which goes before the text, where a record has one."""
     languages: tuple[str, ...] = ()
     """The text is in several languages: the keys or columns of its translations, named by language codes, such as en de.
     A record may lack some of them."""
@@ -178,7 +180,7 @@ def _documents(source: Source, options: ReaderOptions, counts: ReadCounts) -> It
             yield from _from_lines(name, decoded, options.documents, counts)
             return
         try:
-            records = read_records(source.format, name, stream, encoding, options.fields)
+            records = read_records(source.format, name, stream, encoding, options.fields, options.title_field)
             yield from _from_records(name, records, options, counts)
         except NoHeaderError:  # an empty table has no documents, like any other empty file
             return
@@ -235,19 +237,20 @@ def _from_records(
         if isinstance(texts, BadRecord):
             counts.skip(texts, f"{name}:{number}")
         elif text := "\n".join(filter(None, texts)):
-            yield Document(text, f"{name}:{number}", tuple(texts) if options.languages else ())
+            yield Document(text, f"{name}:{number}", tuple(texts[len(texts) - len(options.languages) :]))
         else:
             counts.blank += 1
 
 
 def _texts_of(record: dict[str, Any], options: ReaderOptions) -> list[str] | BadRecord:
-    """Return the stripped text of each field. With several languages, missing ones and nulls are ""."""
+    """Return the stripped text of each field, after the title, if one is read. Missing titles and languages are ""."""
     fields = options.fields
     if not any(field in record for field in fields):
         return BadRecord(f"no field {' or '.join(map(repr, fields))}", f"no field {missing_field(record, fields)}")
     texts: list[str] = []
-    for name in fields:
-        text = "" if options.languages and record.get(name) is None else _text_of(record[name], name)
+    for name in filter(None, dict.fromkeys((options.title_field, *fields))):
+        missing = record.get(name) is None and (options.languages or name not in fields)
+        text = "" if missing else _text_of(record[name], name)
         if isinstance(text, BadRecord):
             return text
         texts.append(text.strip())

@@ -43,6 +43,7 @@ def read_records(
     stream: IO[bytes],
     encoding: Encoding = UTF8,
     fields: tuple[str, ...] = (),
+    title: str | None = None,
     headerless: NamesOfHeaderless | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a file, lazily and in order.
@@ -54,6 +55,7 @@ def read_records(
         encoding: The encoding of the file. "parquet" does not use it.
         fields: The only columns that the caller uses; () for all. Tables must have one of them at least. Other columns are
             not checked.
+        title: Another one, which a table may lack.
         headerless: Recognizes tables without a header; see `NamesOfHeaderless`.
 
     Raises:
@@ -61,7 +63,7 @@ def read_records(
         UserError: for a truncated or damaged file, or one without a usable header.
     """
     if format == "parquet":
-        return _parse_parquet(name, stream, fields)
+        return _parse_parquet(name, stream, fields, title)
     decoded = decode_lines(name, stream, encoding, keep_undecodable=format == "csv")
     decoded = require_line_feeds(name, decoded, may_be_one_line=format in ("txt", "jsonl"))
     if format == "jsonl":
@@ -69,8 +71,8 @@ def read_records(
     if format == "txt":
         return _parse_txt(decoded)
     if format == "csv":
-        return _parse_table(name, _split_csv(name, decoded), fields, headerless, encoding)
-    return _parse_table(name, _split_tsv(name, decoded), fields, headerless)
+        return _parse_table(name, _split_csv(name, decoded), fields, title, headerless, encoding)
+    return _parse_table(name, _split_tsv(name, decoded), fields, title, headerless)
 
 
 def _parse_txt(decoded: Iterator[Line]) -> Iterator[Record]:
@@ -196,6 +198,7 @@ def _parse_table(
     name: str,
     rows: Iterator[_Cells],
     fields: tuple[str, ...],
+    title: str | None,
     headerless: NamesOfHeaderless | None,
     unchecked: Encoding | None = None,
 ) -> Iterator[Record]:
@@ -214,7 +217,7 @@ def _parse_table(
         if not header:
             names = headerless(cells) if headerless else None
             header = names or [cell.strip() for cell in cells]
-            used = _used_columns(name, header, fields)
+            used = _used_columns(name, header, fields, title)
             if unchecked and (problem := _find_problem("".join(column for column, _ in used), unchecked)):
                 raise UserError(f"{name}:{number}: {problem.detail}: convert the file to UTF-8 first")
             if not names:
@@ -245,9 +248,9 @@ def _find_problem(text: str, encoding: Encoding) -> BadRecord | None:
     return None
 
 
-def _used_columns(name: str, header: list[str], fields: tuple[str, ...]) -> list[tuple[str, int]]:
+def _used_columns(name: str, header: list[str], fields: tuple[str, ...], title: str | None) -> list[tuple[str, int]]:
     """Return the columns that the caller uses, with their indices. Raises UserError."""
-    used = [(column, index) for index, column in enumerate(header) if not fields or column in fields]
+    used = [(column, index) for index, column in enumerate(header) if not fields or column in (*fields, title)]
     if repeated := {column for column, _ in used if column and header.count(column) > 1}:
         raise UserError(f"{name}: two columns are named {min(repeated)!r}")
     if fields:
@@ -267,14 +270,14 @@ def missing_field(columns: Iterable[str], fields: tuple[str, ...]) -> str:
     return f"{expected} (it has {listed}): name it with --text-field, or several languages with --languages"
 
 
-def _parse_parquet(name: str, stream: IO[bytes], fields: tuple[str, ...]) -> Iterator[Record]:
+def _parse_parquet(name: str, stream: IO[bytes], fields: tuple[str, ...], title: str | None) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
 
     number = 0
     try:
         file = parquet.ParquetFile(stream, page_checksum_verification=True)
-        used = _used_columns(name, file.schema_arrow.names, fields)
+        used = _used_columns(name, file.schema_arrow.names, fields, title)
         columns = [column for column, _ in used] if fields else None
         for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns, use_threads=False):
             try:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -50,7 +51,8 @@ class Source:
 
     Attributes:
         path: A local path, a URL or hf:ID:CONFIG:SPLIT.
-        name: The path relative to the folder that was named. It does not change when the folder is renamed.
+        name: The path below the folder that was named, or that a pattern begins with. It does not change when the folder is
+            renamed.
         size: Bytes on disk; 0 if unknown.
         stamp: Changes when the content changes.
     """
@@ -135,7 +137,8 @@ def _find(text: str) -> list[Source]:
     if not path.exists() and has_magic(text):
         if not (matching := sorted(_match_pattern(text))):
             raise UsageError(f"{text}: no file matches")
-        return [_local(Path(match), Path(match).name) for match in matching]
+        root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
+        return [_local(Path(match), Path(match).relative_to(root).as_posix()) for match in matching]
     return [_local(path, path.name)]
 
 

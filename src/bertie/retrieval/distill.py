@@ -21,7 +21,6 @@ from bertie.base import console, storage
 from bertie.base.errors import UserError
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.corpus.readers import ReaderOptions
 from bertie.examples.queries.collection import Collection
 from bertie.model.encoder import build_encoder
 from bertie.model.encoders.static import StaticConfig
@@ -29,7 +28,7 @@ from bertie.model.model import Model
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import sequence_vectors
-from bertie.retrieval.passages import read_documents
+from bertie.retrieval.passages import WHOLE_FILES, read_documents
 from bertie.retrieval.system import DenseSearch
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tokenizers.truncation import TokenizedText, add_special_tokens
@@ -66,7 +65,7 @@ def distill(
         raise UserError(
             f"{teacher.folder}: the model has no layers, so its vectors are static already: give another one"
         )
-    documents = read_documents(texts, ReaderOptions(documents="file")) if texts else ()
+    documents = read_documents(texts, WHOLE_FILES) if texts else ()
     chosen = [document.text for document in islice(documents, MAX_TEXTS) if document.text.strip()]
     if texts and not chosen:
         raise UserError("--texts: all are empty: give others, or none")

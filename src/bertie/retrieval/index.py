@@ -6,7 +6,6 @@ and words, the files of bm25s. docs/reference/index-format.md describes them.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,7 @@ from bertie.base.console import percent
 from bertie.base.errors import UsageError, UserError, raise_error
 from bertie.corpus.readers import ReaderOptions
 from bertie.examples.queries.collection import Collection
-from bertie.examples.rows import read_lines
+from bertie.examples.rows import read_rows
 from bertie.files import sources
 from bertie.model.pooling import Pooling
 from bertie.predict.load import load
@@ -31,7 +30,7 @@ from bertie.predict.vectors import unit
 from bertie.retrieval.baselines import Bm25, WordIndex
 from bertie.retrieval.fused import CANDIDATES, FusionWeight, choose_weight, dev_queries, fuse
 from bertie.retrieval.measures import order
-from bertie.retrieval.passages import TextPassage, read_passages
+from bertie.retrieval.passages import WHOLE_FILES, TextPassage, read_passages
 from bertie.retrieval.system import DenseSearch
 from bertie.retrieval.vector_store import RECALL_QUERIES, Codes, VectorStore
 from bertie.tokenizers.truncation import special_tokens
@@ -112,7 +111,7 @@ def index(
     options: IndexOptions = IndexOptions(),
     bm25: Bm25 = Bm25(),
     *,
-    reader: ReaderOptions = ReaderOptions(documents="file"),
+    reader: ReaderOptions = WHOLE_FILES,
 ) -> dict[str, Any]:
     """Index texts, or update an index: only passages that it does not have are read by the model.
 
@@ -157,8 +156,8 @@ def index(
         f"{weight.origin}"
     )
     if options.codes != "float32":
-        tried = min(RECALL_QUERIES, len(found))
-        console.info(f"{options.codes} finds {percent(store.recall())} of the exact first ten of {tried} passages")
+        tried = f"of the exact first ten of {min(RECALL_QUERIES, len(found))} passages"
+        console.info(f"{options.codes} finds {percent(store.recall())} {tried}")
     return {"out": str(out), "documents": count, "passages": len(found), "new": new, "weight": weight.value}
 
 
@@ -189,10 +188,7 @@ def open_index(path: str | Path, model: str | Path | Predictor | None = None) ->
     dense = DenseSearch.of(predictor, facts["pooling"], facts["dimensions"])
     if dense.fingerprint != facts["fingerprint"]:
         raise UserError(f"{path} was made by another model than {predictor.folder}: index the text again")
-    rows = [json.loads(raise_error(line)) for _, line in read_lines(path / PASSAGES)]
-    vectors_NE = np.load(path / VECTORS, mmap_mode="c")
-    if len(rows) != len(vectors_NE):
-        raise UserError(f"{path} is damaged: {len(rows):,} passages, {len(vectors_NE):,} vectors: index the text again")
+    rows, vectors_NE = _read(path)
     store = VectorStore.of(vectors_NE, dense.model.text_embedding.similarity, facts["codes"], path / GRAPH)
     words = WordIndex.load(path / WORDS, Bm25(**facts["bm25"]).words, len(rows))
     return Index(dense, rows, store, words, FusionWeight(*facts["weight"]))
@@ -227,8 +223,17 @@ def _known(out: Path, facts: dict[str, Any]) -> Mapping[str, np.ndarray]:
     if changed := [name for name, value in facts.items() if before[name] != value]:
         what = "made by another model" if changed == ["fingerprint"] else f"made with another {changed[-1]}"
         raise UsageError(f"{out} was {what}: give another --out, or remove it")
-    lines = (json.loads(raise_error(line))["text"] for _, line in read_lines(out / PASSAGES))
-    return dict(zip(lines, np.load(out / VECTORS, mmap_mode="r"), strict=True))
+    rows, vectors_NE = _read(out)
+    return dict(zip((row["text"] for row in rows), vectors_NE, strict=True))
+
+
+def _read(path: Path) -> tuple[list[dict[str, str]], Float[np.ndarray, "N E"]]:
+    """Return the passages and their vectors. Raises UserError."""
+    rows = [raise_error(row).values for row in read_rows(path / PASSAGES)]
+    vectors_NE = np.load(path / VECTORS, mmap_mode="c")
+    if len(rows) != len(vectors_NE):
+        raise UserError(f"{path} is damaged: {len(rows):,} passages, {len(vectors_NE):,} vectors: index the text again")
+    return rows, vectors_NE
 
 
 def _weight(dense: DenseSearch, bm25: Bm25, found: list[TextPassage], paths: list[str | Path]) -> FusionWeight:

@@ -20,7 +20,7 @@ from bertie.base.config import Count, Positive
 from bertie.base.errors import UsageError
 from bertie.corpus.readers import ReaderOptions
 from bertie.retrieval.baselines import Words
-from bertie.retrieval.passages import TextPassage, long_sentences, read_passages
+from bertie.retrieval.passages import WHOLE_FILES, TextPassage, long_sentences, read_passages
 from bertie.tokenizers.tokenizer import Tokenizer
 
 SALIENT = 12  # words of a passage among which terms are drawn
@@ -48,7 +48,7 @@ def own_pairs(
     out: str | Path,
     options: PairOptions = PairOptions(),
     *,
-    reader: ReaderOptions = ReaderOptions(documents="file"),
+    reader: ReaderOptions = WHOLE_FILES,
 ) -> dict[str, Any]:
     """Write pairs to train `embed` on, from nothing but text: a line of JSON with "query", "positive" and "kind" for each pair.
 

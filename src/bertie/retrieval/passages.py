@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from bertie.retrieval.baselines import UNSPACED
 from bertie.tokenizers.tokenizer import Tokenizer
 
 HEADING_WORDS = 30  # of the longest first line that is a heading
+WHOLE_FILES = ReaderOptions(documents="file", title_field="title")
 LEAST_WORDS = 4  # of a sentence that is held out as a query
 _MARKDOWN = re.compile(r"^ *(```|~~~)[^`\n]*\n.*?(?:^ *\1|\Z)|^#{1,6}\s+(?=\S)", re.MULTILINE | re.DOTALL)
 """A block of code, in which # may begin a comment, or the start of a heading."""
@@ -51,12 +51,11 @@ def read_documents(paths: str | Path | Iterable[str | Path], options: ReaderOpti
     counts = ReadCounts()
     for path in sources.as_list(paths):
         if is_collection(Path(path)):
-            [corpus] = sorted(Path(path).glob("corpus.*"))[:1]
-            yield from (Document(text, name) for name, text in read_texts(corpus).items())
+            yield from (Document(text, name) for name, text in read_texts(min(Path(path).glob("corpus.*"))).items())
         else:
-            root = (Path(path) if Path(path).is_dir() else Path(path).parent).absolute()
-            for document in readers.read([path], options, counts):
-                yield replace(document, source=document.source.removeprefix(f"{root}{os.sep}"))
+            for source in sources.find([path]):
+                for document in readers.read_sources([source], options, counts):
+                    yield replace(document, source=f"{source.name}{document.source.removeprefix(source.path)}")
     for line in counts.lines():
         console.warn(line)
 

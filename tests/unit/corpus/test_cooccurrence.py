@@ -39,8 +39,13 @@ def documents() -> list[list[int]]:
     return [[int(token) for token in document] for document in generated]
 
 
+def vectors_of(corpus: Corpus, size: int, width: int, threads: int = 1) -> np.ndarray:
+    with ThreadPoolExecutor(threads) as pool:
+        return cooccurrence_vectors(pool, corpus, size, width)
+
+
 def test_tokens_with_the_same_neighbors_have_similar_vectors(documents: list[list[int]]) -> None:
-    vectors = cooccurrence_vectors(make_corpus(documents), 20, 8)
+    vectors = vectors_of(make_corpus(documents), 20, 8)
     assert vectors.shape == (20, 8)
     assert vectors.dtype == np.float32
     assert cosine(vectors, 0, 1) > 0.9
@@ -50,13 +55,13 @@ def test_tokens_with_the_same_neighbors_have_similar_vectors(documents: list[lis
 
 def test_tokens_that_never_occur_have_zero_vectors(documents: list[list[int]]) -> None:
     """This includes the first ids, the special tokens of a vocabulary: SVD alone would leave rounding errors there."""
-    vectors = cooccurrence_vectors(make_corpus([[token + 5 for token in document] for document in documents]), 30, 16)
+    vectors = vectors_of(make_corpus([[token + 5 for token in document] for document in documents]), 30, 16)
     assert not vectors[[0, 1, 2, 3, 4, 24, 25, 29]].any()
     assert vectors[5:24].any(axis=1).all()
 
 
 def test_number_of_shards_does_not_matter_and_extra_columns_are_zero(documents: list[list[int]]) -> None:
-    one, three = (cooccurrence_vectors(make_corpus(documents, shards), 20, 30) for shards in (1, 3))
+    one, three = (vectors_of(make_corpus(documents, shards), 20, 30) for shards in (1, 3))
     assert np.allclose(one @ one.T, three @ three.T, atol=1e-4)
     assert one.shape == (20, 30)
     assert not one[:, 20:].any()
@@ -132,7 +137,7 @@ def test_the_columns_of_the_basis_are_orthonormal_and_span_those_given(rows: int
 def test_vectors_are_computed_beside_other_work(documents: list[list[int]]) -> None:
     corpus = make_corpus(documents)
     with cooccurrence.vectors_ahead(corpus, 20, 8, 2) as vectors:
-        assert vectors().tobytes() == cooccurrence_vectors(corpus, 20, 8).tobytes()
+        assert vectors().tobytes() == vectors_of(corpus, 20, 8).tobytes()
 
 
 def test_vectors_that_nobody_waits_for_are_not_computed_to_the_end(
@@ -173,5 +178,5 @@ def test_positive_pmi_follows_its_definition() -> None:
 
 def test_vectors_are_deterministic(small_shards: Path) -> None:
     corpus = open_shards(small_shards).train
-    found = [cooccurrence_vectors(corpus, 500, 32, threads).tobytes() for threads in (1, 1, 3)]
+    found = [vectors_of(corpus, 500, 32, threads).tobytes() for threads in (1, 1, 3)]
     assert found[0] == found[1] == found[2]

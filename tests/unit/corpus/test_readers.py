@@ -91,6 +91,20 @@ def test_parquet_rows_are_documents(tmp_path: Path) -> None:
             texts(tmp_path / "a.parquet", text_field="body")
 
 
+def test_a_title_goes_before_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",title,text\n0,One,First.\n1,,Second.\n", encoding="utf-8")
+    rows = [{"title": None, "text": "First."}, {"text": "Second."}, {"title": "Three", "text": ""}]
+    (tmp_path / "b.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    parquet.write_table(pyarrow.table({"title": ["One", None], "text": ["First.", "Second."]}), tmp_path / "c.parquet")
+    assert texts(tmp_path / "a.csv", title_field="title") == ["One\nFirst.", "Second."]
+    assert texts(tmp_path / "b.jsonl", title_field="title") == ["First.", "Second.", "Three"]
+    assert texts(tmp_path / "c.parquet", title_field="title") == ["One\nFirst.", "Second."]
+    assert texts(tmp_path / "a.csv", title_field="title", text_field="title") == ["One"]
+    assert texts(tmp_path / "a.csv") == texts(tmp_path / "a.csv", title_field="name") == ["First.", "Second."]
+    with pytest.raises(UserError, match=r"a\.csv: no column 'body' \(it has '', 'title', 'text'\)"):
+        texts(tmp_path / "a.csv", title_field="title", text_field="body")
+
+
 def test_a_hub_data_set_is_streamed(tmp_path: Path) -> None:
     write(tmp_path / "data" / "train.jsonl", "") if (tmp_path / "data").mkdir() else None
     (tmp_path / "data" / "train.jsonl").write_text('{"text": "one", "id": 1}\n{"text": "two", "id": 2}\n')

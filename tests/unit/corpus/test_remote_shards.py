@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -126,7 +127,8 @@ def test_the_steps_are_those_of_the_local_folder(bucket: Bucket, layout: Layout,
 def test_counts_are_those_of_the_local_folder(bucket: Bucket) -> None:
     local, remote = open_shards(bucket.local), bucket.open()
     assert remote.unigram_loss == local.unigram_loss
-    vectors = [cooccurrence_vectors(each.train, local.tokenizer.size, 8) for each in (local, remote)]
+    with ThreadPoolExecutor(1) as pool:
+        vectors = [cooccurrence_vectors(pool, each.train, local.tokenizer.size, 8) for each in (local, remote)]
     np.testing.assert_array_equal(*vectors)
 
 

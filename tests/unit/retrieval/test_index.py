@@ -137,8 +137,20 @@ def test_an_index_of_another_model_or_with_other_settings_is_refused(
         bertie.search(tmp_path / "index", "kopa", 0)
     rows = (tmp_path / "index" / "passages.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "index" / "passages.jsonl").write_text("".join(rows[1:]), encoding="utf-8")
-    with pytest.raises(UserError, match="is damaged"):
+    for used in (lambda: open_index(tmp_path / "index", model), lambda: bertie.index(texts, model, tmp_path / "index")):
+        with pytest.raises(UserError, match="is damaged"):
+            used()
+    (tmp_path / "index" / "passages.jsonl").write_text(rows[0][:-9], encoding="utf-8")
+    with pytest.raises(UserError, match=r"passages.jsonl:1: not valid JSON"):
         open_index(tmp_path / "index", model)
+
+
+def test_a_column_with_titles_is_the_heading(model: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.csv").write_text("title,text\nThe kopa,The ban is a kopa. The ban.\n", encoding="utf-8")
+    bertie.index(str(tmp_path / "**" / "*.csv"), model, tmp_path / "index")
+    [hit] = bertie.search(open_index(tmp_path / "index", model), "kopa")
+    assert (hit.heading, hit.text, hit.document) == ("The kopa", "The ban is a kopa. The ban.", "sub/a.csv:2")
 
 
 @pytest.fixture
