@@ -99,7 +99,8 @@ def choose_weight(
         judged, origin = pseudo_queries(collection), "sentences held out from the text"
         if _were_shown(model.model, {*judged.queries.values()}):  # it would find these too well
             return FusionWeight(0.5, "the model was trained on sentences of this text")
-        model = replace(model, known=model.by_text(collection))
+        vectors = model.document_vectors(collection)
+        model = replace(model, known=dict(zip(collection.documents.values(), vectors, strict=True)))
     if len(judged.queries) < FEWEST:
         return FusionWeight(0.5, f"there are only {len(judged.queries)} {origin}")
     numbers, ids = np.zeros(len(WEIGHTS)), list(judged.documents)

@@ -144,8 +144,7 @@ def index(
     all_texts = [passage.text for passage in found]
     new = len({*all_texts} - known.keys())
     similarity, vectors_NE = predictor.text_embedding.similarity, dense.embed(all_texts, known)
-    if similarity == "cosine":
-        vectors_NE = unit(vectors_NE)
+    vectors_NE = unit(vectors_NE) if similarity == "cosine" else vectors_NE
     weight = _weight(replace(dense, known=dict(zip(all_texts, vectors_NE, strict=True))), bm25, found, paths)
     facts |= {"model": os.path.relpath(predictor.folder.resolve(), out.resolve()), "weight": weight}
     store = VectorStore.of(vectors_NE, similarity, options.codes)
@@ -163,8 +162,9 @@ def index(
 
 def _write(out: Path, facts: dict[str, Any], found: list[TextPassage], store: VectorStore, words: WordIndex) -> None:
     with storage.atomic_folder(out, replace=True) as folder:
-        rows = ({"document": each.document, "heading": each.heading, "text": each.text} for each in found)
-        storage.write_json_lines(folder / PASSAGES, rows)
+        storage.write_json_lines(
+            folder / PASSAGES, ({n: getattr(p, n) for n in ("document", "heading", "text")} for p in found)
+        )
         storage.write_array(folder / VECTORS, store.floats)
         if store.codes == "usearch":
             store.small.save(str(folder / GRAPH))
@@ -210,8 +210,7 @@ def index_facts(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path} is no index: make one with bertie index")
     facts = storage.read_json(Path(path) / FACTS)
     if facts.get("format") != FORMAT:
-        problem = f"{path} has the format {facts.get('format')}, and this bertie reads {FORMAT}"
-        raise UserError(f"{problem}: index the text again")
+        raise UserError(f"{path}: format {facts.get('format')}, and this bertie reads {FORMAT}: index the text again")
     return facts | {"model": str((Path(path) / facts["model"]).resolve())}
 
 

@@ -137,7 +137,7 @@ def _chosen(
     """Yield each query with the texts of its negatives, and count what is dropped."""
     ids, texts, ties = list(collection.documents), list(collection.documents.values()), tie_order(collection)
     number = {name: i for i, name in enumerate(ids)}
-    same = {text: _plain(text) for text in {*texts, *collection.queries.values()}}
+    same = {text: " ".join(text.lower().split()) for text in {*texts, *collection.queries.values()}}
     searched = zip(collection.queries.items(), system.scores(collection), strict=True)
     for drawn, ((query, question), scores) in enumerate(searched):
         known = [number[name] for name in collection.positives[query] if name in number]
@@ -172,7 +172,3 @@ def _filtered(
 def _limit(best: float, options: MineOptions) -> float:
     """Return the largest score of a negative: below that of the best positive, also if scores are below 0."""
     return best - (1 - options.margin) * abs(best)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.lower().split())

@@ -114,10 +114,6 @@ class DenseSearch:
         console.info(f"the vectors of {len(texts):,} documents are kept in {path}")
         return vectors
 
-    def by_text(self, collection: Collection) -> Mapping[str, Float[np.ndarray, " E"]]:
-        """Return the vectors of the documents by their texts."""
-        return dict(zip(collection.documents.values(), self.document_vectors(collection), strict=True))
-
     def embed(self, texts: list[str], known: Mapping[str, np.ndarray]) -> Float[np.ndarray, "N E"]:
         """Return the vectors of documents, and compute those that are not known. Errors as for `document_vectors`."""
         new = list(dict.fromkeys(text for text in texts if text not in known))

@@ -74,6 +74,10 @@ def outputs(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndar
         logits = head.logits(model.head_inputs(states, batch, rows).last)  # pyright: ignore[reportCallIssue]
         return np.split(logits.float().cpu().numpy(), np.cumsum(sizes)[:-1])
 
+    if task.unit == "batch":  # pairs share texts, each of which is computed once
+        distinct = {sequence.input_ids.tobytes(): sequence for sequence in sequences}
+        found = dict(zip(distinct, infer(model, [*distinct.values()], compute), strict=True))
+        return [found[sequence.input_ids.tobytes()] for sequence in sequences]
     return infer(model, sequences, compute)
 
 

@@ -132,7 +132,11 @@ def test_recursive_patterns_end_at_cyclic_links(tmp_path: Path) -> None:
     (tmp_path / "sub" / "loop").symlink_to(tmp_path)
     (tmp_path / "sub" / "again").symlink_to(tmp_path / "sub")
     assert names(str(tmp_path / "**" / "*.txt")) == ["a.txt", "sub/b.txt", "sub/deep/c.txt"]
-    assert names(str(tmp_path / "sub" / "**" / "*.txt")) == ["b.txt", "deep/c.txt", "loop/a.txt"]  # the last one through a link
+    assert names(str(tmp_path / "sub" / "**" / "*.txt")) == [
+        "b.txt",
+        "deep/c.txt",
+        "loop/a.txt",
+    ]  # the last one through a link
     assert names(str(tmp_path / "s?b" / "**" / "[c-z].txt")) == ["sub/deep/c.txt"]
     assert names(str(tmp_path / "**" / "deep" / "*.txt")) == ["sub/deep/c.txt"]
 

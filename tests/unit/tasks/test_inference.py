@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
 from bertie.base.contracts import Batch, Sequence
@@ -50,6 +53,30 @@ def test_sequence_longer_than_a_batch_is_a_batch_of_its_own(tiny_config: Transfo
     found = infer(model_of(tiny_config), sequences([50, 3, 50]), lambda batch, _: batch.ragged.lengths.tolist(), 10)
     assert found == [50, 3, 50]
     assert infer(model_of(tiny_config), [], lambda batch, _: batch.ragged.lengths.tolist()) == []
+
+
+def test_a_text_of_several_pairs_is_computed_once(
+    tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Compared(Classify):
+        unit = "batch"
+
+    model, task = model_of(tiny_config), Compared()
+    texts = sequences([5, 60, 17])
+    expected = outputs(model, task, texts)
+    counts: list[int] = []
+    whole = model.encoder_states
+
+    def counted(batch: Batch, rows: Any) -> Any:
+        counts.append(len(batch.ragged.lengths))
+        return whole(batch, rows)
+
+    monkeypatch.setattr(model, "encoder_states", counted)
+    order = [0, 1, 0, 2, 2, 0]
+    found = outputs(model, task, [texts[i] for i in order])
+    assert sum(counts) == 3
+    for one, i in zip(found, order, strict=True):
+        np.testing.assert_array_equal(one, expected[i])
 
 
 def test_outputs_do_not_depend_on_the_batch_and_dropout_is_off(tiny_config: TransformerConfig) -> None:
