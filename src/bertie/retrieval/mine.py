@@ -151,9 +151,9 @@ def _chosen(
         dropped.update(filter(None, reasons))
         found = [i for i, reason in zip(found, reasons, strict=True) if reason is None]
         if scorer is not None and found and known:
-            kept = _filtered(scorer, question, texts, known, found, options)
-            dropped[FILTER] += len(found) - len(kept)
-            found = kept
+            with console.silenced():  # of truncated texts in each query
+                count, found = len(found), _filtered(scorer, question, texts, known, found, options)
+            dropped[FILTER] += count - len(found)
         hard = list(dict.fromkeys(texts[i] for i in found))[: options.negatives]
         order_of_all = seeding.generator(0, seeding.EXAMPLES, drawn).permutation(len(texts)) if options.random else []
         others = (texts[i] for i in order_of_all if same[texts[i]] not in right and texts[i] not in hard)

@@ -62,7 +62,7 @@ def search_page(
 
 
 def _row(name: str, table: dict[str, Any], names: list[str]) -> list[str]:
-    return [name, *(str(Interval(*table[key])) for key in names)]
+    return [name, *(f"{Interval(*table[key])}".replace(", ", ",\N{NO-BREAK SPACE}") for key in names)]
 
 
 def _draw_leaks(page: Page, leak: Leaks, rows: dict[str, Any], measure: str, headline: str) -> None:
@@ -75,7 +75,7 @@ def _draw_leaks(page: Page, leak: Leaks, rows: dict[str, Any], measure: str, hea
     systems = [name for name in next(iter(list(rows.values())[1:])) if name not in ("queries", "too_few")]
     lines = [
         [name, f"{row['queries']:,}" + " (too few)" * row["too_few"]]
-        + [str(Interval(*row[one][measure])) if one in row else "–" for one in systems]
+        + [_row(one, row[one], [measure])[1] if one in row else "–" for one in systems]
         for name, row in list(rows.items())[1:]
     ]
     page.table((measure, "queries", *systems), lines)

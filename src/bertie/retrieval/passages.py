@@ -23,7 +23,6 @@ WHOLE_FILES = ReaderOptions(documents="file", title_field="title")
 LEAST_WORDS = 4  # of a sentence that is held out as a query
 _MARKDOWN = re.compile(r"^ *(```|~~~)[^`\n]*\n.*?(?:^ *\1|\Z)|^#{1,6}\s+(?=\S)", re.MULTILINE | re.DOTALL)
 """A block of code, in which # may begin a comment, or the start of a heading."""
-_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def long_sentences(sentences: Sequence[str]) -> list[int]:
 
 def _count_words(text: str) -> int:
     """Count words; in text without blanks between words, such as Chinese, characters."""
-    return len(_UNSPACED_CHARACTER.sub(" x ", text).split())
+    return len(re.sub(f"[{UNSPACED}]", " x ", text).split())
 
 
 def _fitting(sentences: list[str], tokenizer: Tokenizer, most: int) -> Iterator[tuple[str, int]]:

@@ -150,7 +150,8 @@ class Reranker:
 
     @property
     def settings(self) -> str:
-        return f"{self.model.folder.name} over the first {self.depth} of: {self.first.name}, {self.first.settings}"
+        model = f"{self.model.folder.name}, {self.model.max_length} tokens"
+        return f"{model}, over the first {self.depth} of: {self.first.name}, {self.first.settings}"
 
     def scores(self, collection: Collection) -> Iterator[Float[np.ndarray, " N"]]:
         texts, ties = list(collection.documents.values()), tie_order(collection)
@@ -158,7 +159,7 @@ class Reranker:
         with console.progress("rerank", len(collection.queries), "queries") as bar:
             for query, first in zip(collection.queries.values(), firsts, strict=True):
                 scores, chosen = np.full(len(texts), -np.inf), order(first, ties, self.depth)
-                if len(chosen):
+                with console.silenced():  # of truncated texts in each query: `settings` has the length
                     scores[chosen] = self.model.rerank(query, [texts[i] for i in chosen], self.label)
                 bar.advance(1)
                 yield scores

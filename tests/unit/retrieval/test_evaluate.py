@@ -10,6 +10,7 @@ import pytest
 from tests.unit.retrieval.test_collection import DOCUMENTS, GRADES, QUERIES, folder, lines
 
 import bertie
+from bertie.base import console
 from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
 from bertie.examples.queries.collection import Collection, read_collection
@@ -93,16 +94,19 @@ def test_documents_without_a_vector_are_not_found(without_special_tokens: Path, 
     assert np.isfinite(first[1:]).all()
 
 
-def test_reranker_has_only_what_the_first_stage_found(model: Predictor, collection: Collection, tmp_path: Path) -> None:
+def test_reranker_has_only_what_the_first_stage_found(
+    model: Predictor, collection: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It reads the first document of each query, which is wrong for q2: that query's positive stays missed."""
     first = tmp_path / "first.trec"
     first.write_text("q1 Q0 d1 1 2.0 a\nq1 Q0 d2 2 1.0 a\nq2 Q0 d1 1 2.0 a\nq2 Q0 d2 2 1.0 a\n")
     read = []
 
     class Pairs:
-        folder, task = model.folder, Classify(labels=("0", "1"), paired=True)
+        folder, task, max_length = model.folder, Classify(labels=("0", "1"), paired=True), 32
 
         def rerank(self, query: str, texts: list[str], label: str) -> np.ndarray:
+            console.warn("truncated")
             read.append((query, texts, label))
             return np.ones(len(texts))
 
@@ -110,6 +114,8 @@ def test_reranker_has_only_what_the_first_stage_found(model: Predictor, collecti
     assert read == [("what purrs?", ["Cats\npurr."], "1"), ("what barks?", ["Cats\npurr."], "1")]
     assert judged.found == {"q1": [("d1", 1.0)], "q2": [("d1", 1.0)]}
     assert judged.values[:, 0].tolist() == [1, 0]
+    assert ", 32 tokens, over the first 1 of: first" in judged.settings
+    assert "truncated" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

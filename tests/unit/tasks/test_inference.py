@@ -58,10 +58,8 @@ def test_sequence_longer_than_a_batch_is_a_batch_of_its_own(tiny_config: Transfo
 def test_a_text_of_several_pairs_is_computed_once(
     tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Compared(Classify):
-        unit = "batch"
-
-    model, task = model_of(tiny_config), Compared()
+    monkeypatch.setattr(Classify, "unit", "batch")
+    model, task = model_of(tiny_config), Classify()
     texts = sequences([5, 60, 17])
     expected = outputs(model, task, texts)
     counts: list[int] = []
