@@ -3,6 +3,7 @@
 blocks/00000-00000.txt              documents of file group 0, block 0: UTF-8, separated by NUL bytes; with several
                                     languages, the translations of a document are separated by NUL bytes, too
 blocks/00000-00000.documents.npy    hashes of these documents, see `duplicates`
+blocks/00000-00000.near-documents.*  what finds their near-copies, see `near_duplicates`
 blocks/00000.json                   names and counts of the group's blocks; its presence marks the group as done
 """
 
@@ -19,13 +20,12 @@ from typing import Any, Literal
 from bertie.base import storage
 from bertie.base.contracts import Document
 from bertie.base.errors import UsageError
-from bertie.corpus.duplicates import BLOCKS, write_hashes
+from bertie.corpus.duplicates import BLOCKS, SEPARATOR, kinds, write_hashes
+from bertie.corpus.near_duplicates import NEAR, write_signatures
 from bertie.corpus.readers import ReadCounts, ReaderOptions, read_sources
 from bertie.corpus.shard_format import LANGUAGES
 from bertie.files.sources import Source
 from bertie.tokenizers.batching import batches
-
-SEPARATOR = b"\x00"  # documents with a NUL byte are skipped
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,25 @@ class Filters:
     duplicates: Literal["keep", "documents", "paragraphs"] = "documents"
     """documents: leave out documents that equal an earlier one. paragraphs: also leave out paragraphs of at least 100
     characters that equal an earlier one. keep: leave out neither."""
+    near_duplicates: float = 0.0
+    """Also leave out documents, and paragraphs if `duplicates` names them, of whose distinct pairs of neighboring words at least
+    this share is in both of them and an earlier one (Jaccard index), such as 0.8. 0: only equal ones."""
 
     def __post_init__(self) -> None:
+        if self.near_duplicates and not 0.3 <= self.near_duplicates <= 1:
+            raise UsageError(f"--near-duplicates {self.near_duplicates:g}: give a share from 0.3 to 1, or 0")
+        if self.near_duplicates and self.duplicates == "keep":
+            raise UsageError("--near-duplicates does not work with --duplicates keep: remove one of them")
         if self.min_characters < 0 or self.max_characters < 0:
             raise UsageError("--min-characters and --max-characters must be 0 or more")
         if 0 < self.max_characters < self.min_characters:
             raise UsageError(f"--max-characters is less than --min-characters {self.min_characters}: raise it")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of copies to look for, in the names of files and counts."""
+        equal = kinds(self.duplicates)
+        return (*equal, *(f"{NEAR}{kind}" for kind in equal if self.near_duplicates))
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,8 @@ def _read_group(settings: PrepareSettings, files: list[Source], path: Path) -> d
         name = f"{path.stem}-{len(result['blocks']):05d}"
         storage.write_atomic(path.with_name(f"{name}.txt"), SEPARATOR.join(block))
         write_hashes(path.with_name(name), block, settings.filters.duplicates)
+        if share := settings.filters.near_duplicates:
+            write_signatures(path.with_name(name), block, settings.filters.duplicates, share)
         result["blocks"].append(name)
         result["documents"] += len(block)
         result["bytes"] += sum(map(len, block))
@@ -143,9 +158,3 @@ def bytes_written(work: Path) -> int:
     with suppress(OSError):
         return sum(path.stat().st_size for path in (work / BLOCKS).glob("[0-9]*.txt"))
     return 0
-
-
-def load_block(work: Path, name: str, languages: int) -> list[bytes]:
-    """Return the UTF-8 documents of a block, each with a text in so many languages, separated by NUL bytes."""
-    texts = (work / BLOCKS / f"{name}.txt").read_bytes().split(SEPARATOR)
-    return [SEPARATOR.join(texts[start : start + languages]) for start in range(0, len(texts), languages)]

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bertie.base import storage
 
 BLOCKS, DUPLICATES = "blocks", "duplicates"  # folders
+SEPARATOR = b"\x00"  # of documents; those with a NUL byte are skipped
 PART_BYTES = 128_000_000
 MIN_PARAGRAPH_CHARACTERS = 100  # shorter paragraphs, such as headings and dates, repeat for good reasons
 KINDS = ("documents", "paragraphs")
@@ -43,26 +46,30 @@ def split_paragraphs(text: str) -> list[str]:
     return BLANK_LINE.split(text) if BLANK_LINE.search(text) else text.split("\n")
 
 
-def write_hashes(block: Path, documents: list[bytes], choice: str) -> None:
-    """Write the hashes of a block's documents (and paragraphs, depending on the choice of `Filters.duplicates`).
+def texts_of(documents: list[bytes], kind: str) -> list[tuple[int, bytes]]:
+    """Return the documents of a block with their numbers in it, or its paragraphs that are not too short."""
+    if kind == "documents":
+        return list(enumerate(documents))
+    paragraphs = (paragraph for raw in documents for paragraph in split_paragraphs(raw.decode()))
+    return [
+        (number, paragraph.encode())
+        for number, paragraph in enumerate(paragraphs)
+        if len(paragraph) >= MIN_PARAGRAPH_CHARACTERS
+    ]
 
-    Each file holds uint64 [3, n], sorted by columns: upper and lower half of the hash, number in the block.
-    """
+
+def write_hashes(block: Path, documents: list[bytes], choice: str) -> None:
+    """Write the hashes of a block's documents (and paragraphs, depending on the choice of `Filters.duplicates`)."""
     for kind in kinds(choice):
-        if kind == "documents":
-            hashed = list(enumerate(documents))
-        else:
-            paragraphs = (paragraph for raw in documents for paragraph in split_paragraphs(raw.decode()))
-            hashed = [
-                (number, paragraph.encode())
-                for number, paragraph in enumerate(paragraphs)
-                if len(paragraph) >= MIN_PARAGRAPH_CHARACTERS
-            ]
-        digests = b"".join(hashlib.sha256(raw).digest()[:16] for _, raw in hashed)
-        rows = np.empty((3, len(hashed)), np.uint64)
-        rows[:2] = np.frombuffer(digests, ">u8").reshape(-1, 2).T
-        rows[2] = [number for number, _ in hashed]
-        storage.write_array(block.with_name(f"{block.name}.{kind}.npy"), _sorted(rows))
+        texts = texts_of(documents, kind)
+        write_rows(block.with_name(f"{block.name}.{kind}.npy"), (raw for _, raw in texts), [n for n, _ in texts])
+
+
+def write_rows(path: Path, texts: Iterable[bytes], numbers: ArrayLike) -> None:
+    """Write uint64 [3, n], sorted by columns: upper and lower half of the hash of each text, and its number in the block."""
+    digests = b"".join(hashlib.sha256(raw).digest()[:16] for raw in texts)
+    halves = np.frombuffer(digests, ">u8").reshape(-1, 2).T
+    storage.write_array(path, _sorted(np.stack([*halves.astype(np.uint64), np.array(numbers, np.uint64)])))
 
 
 def hash_parts(work: Path, kind: str, blocks: list[str]) -> list[HashPart]:
@@ -80,7 +87,7 @@ def find_duplicates(work: Path, blocks: list[str], part: HashPart) -> None:
     """
     path = work / DUPLICATES / f"{part.kind}-{part.number:05d}-of-{part.parts:05d}.npy"
     if not path.exists():
-        rows = _sorted(_rows(work, blocks, part))
+        rows = sorted_rows(work, blocks, part)
         repeated = rows[2:, 1:][:, (rows[:2, 1:] == rows[:2, :-1]).all(0)]
         path.parent.mkdir(exist_ok=True)
         storage.write_array(path, _sorted(repeated.astype(np.int64)))
@@ -91,8 +98,8 @@ def _sorted(rows: np.ndarray) -> np.ndarray:
     return rows[:, np.lexsort(rows[::-1])]
 
 
-def _rows(work: Path, blocks: list[str], part: HashPart) -> np.ndarray:
-    """Read uint64 [4, n]: hash (two rows), block, number in the block. When sorted, the earliest of equals is first."""
+def sorted_rows(work: Path, blocks: list[str], part: HashPart) -> np.ndarray:
+    """Read uint64 [4, n], sorted by columns: hash (two rows), block, number in the block. The earliest of equals is first."""
     width = (1 << 64) // part.parts
     first, last = np.uint64(part.number * width), np.uint64((part.number + 1) * width - 1)
     slices = [np.zeros((4, 0), np.uint64)]
@@ -101,7 +108,7 @@ def _rows(work: Path, blocks: list[str], part: HashPart) -> np.ndarray:
         start, stop = np.searchsorted(rows[0], first), np.searchsorted(rows[0], last, side="right")
         block = np.full(int(stop - start), number, np.uint64)
         slices.append(np.stack([*rows[:2, start:stop], block, rows[2, start:stop]]))
-    return np.concatenate(slices, axis=1)
+    return _sorted(np.concatenate(slices, axis=1))
 
 
 def duplicates_in_block(work: Path, kind: str, block: int) -> set[int]:
@@ -112,3 +119,9 @@ def duplicates_in_block(work: Path, kind: str, block: int) -> set[int]:
         start, stop = np.searchsorted(rows[0], [block, block + 1])
         numbers.update(rows[1, start:stop].tolist())
     return numbers
+
+
+def load_block(work: Path, name: str, languages: int) -> list[bytes]:
+    """Return the UTF-8 documents of a block, each with a text in so many languages, separated by NUL bytes."""
+    texts = (work / BLOCKS / f"{name}.txt").read_bytes().split(SEPARATOR)
+    return [SEPARATOR.join(texts[start : start + languages]) for start in range(0, len(texts), languages)]

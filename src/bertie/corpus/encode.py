@@ -22,6 +22,7 @@ from bertie.base import storage
 from bertie.corpus import document_blocks, duplicates
 from bertie.corpus.coverage import words_of_tokens
 from bertie.corpus.document_blocks import PrepareSettings
+from bertie.corpus.near_duplicates import NEAR
 from bertie.corpus.sentences import split_sentences
 from bertie.corpus.shard_format import SPLITS, TOKENIZER
 from bertie.corpus.shard_writer import TokenizedDocuments, write_shard
@@ -66,8 +67,8 @@ def _encode(settings: PrepareSettings, work: Path, number: int, name: str) -> di
     cache = _word_cache(work / TOKENIZER, settings.fingerprint)
     languages, folder = settings.reader_options.languages, work / FOLDER
     all_hashes: list[float] = []
-    dropped = {kind: Counter(count=0, bytes=0) for kind in duplicates.kinds(settings.filters.duplicates)}
-    block = document_blocks.load_block(work, name, len(languages) or 1)
+    dropped = {kind: Counter(count=0, bytes=0) for kind in settings.filters.kinds}
+    block = duplicates.load_block(work, name, len(languages) or 1)
     repeated = {kind: duplicates.duplicates_in_block(work, kind, number) for kind in dropped}
     texts = _without_duplicates(block, repeated, dropped, all_hashes)
     characters = Counter(characters=0, unknown_characters=0)
@@ -93,7 +94,7 @@ def _without_duplicates(
 
     Args:
         documents: The documents.
-        repeated: Numbers in the block of the documents and paragraphs that have an equal one earlier in the corpus, by kind.
+        repeated: Numbers in the block of the documents and paragraphs that repeat one earlier in the corpus, by kind.
         dropped: Receives the number of these and their bytes, by kind.
         hashes: Receives the hash of each text.
     """
@@ -101,18 +102,24 @@ def _without_duplicates(
     for index, raw in enumerate(documents):
         text = raw.decode()
         paragraphs = duplicates.split_paragraphs(text) if "paragraphs" in repeated else []
-        again = [first + place in repeated["paragraphs"] for place in range(len(paragraphs))]
+        again = [_copied(repeated, "paragraphs", first + place) for place in range(len(paragraphs))]
         first += len(paragraphs)
-        if index in repeated.get("documents", ()):
-            dropped["documents"].update(count=1, bytes=len(raw))
+        if kind := _copied(repeated, "documents", index):
+            dropped[kind].update(count=1, bytes=len(raw))
             continue
         if any(again):
-            for paragraph in compress(paragraphs, again):
-                dropped["paragraphs"].update(count=1, bytes=len(paragraph.encode()))
+            for paragraph, kind in zip(paragraphs, again, strict=True):
+                if kind:
+                    dropped[kind].update(count=1, bytes=len(paragraph.encode()))
             text = "\n\n".join(compress(paragraphs, map(not_, again)))
         # Hash the text after the removal of paragraphs: texts that are equal now go to the same split.
         hashes.append(split_hash(text))
         yield text
+
+
+def _copied(repeated: dict[str, set[int]], kind: str, number: int) -> str | None:
+    """Return how a document or paragraph repeats an earlier one: its kind, or that of near-copies, or not at all."""
+    return next((name for name in (kind, f"{NEAR}{kind}") if number in repeated.get(name, ())), None)
 
 
 def tokenize_documents(

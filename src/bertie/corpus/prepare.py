@@ -23,15 +23,18 @@ import numpy as np
 from bertie import __version__
 from bertie.base import console, storage
 from bertie.base.errors import redacted
-from bertie.corpus import document_blocks, duplicates, encode, shard_format, shard_writer, statistics
+from bertie.corpus import document_blocks, duplicates, encode, near_duplicates, shard_format, shard_writer, statistics
 from bertie.corpus.coverage import report_unknown
 from bertie.corpus.document_blocks import Filters, PrepareSettings
+from bertie.corpus.duplicates import HashPart
 from bertie.corpus.executors import Executor, LocalExecutor, run
 from bertie.corpus.readers import ReaderOptions
 from bertie.corpus.statistics import CorpusStatistics
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.tokenizers.tokenizer import Tokenizer
+
+LIBRARIES = ("sentencex", "tokenizers", "datasketch")  # whose versions determine the bytes of the shards
 
 
 def prepare(
@@ -99,7 +102,7 @@ def _plan(settings: PrepareSettings, files: list[Source]) -> dict[str, Any]:
     return {
         **settings.as_json(),
         "tokenizer": settings.fingerprint,
-        "versions": {"bertie": __version__, **{name: metadata.version(name) for name in ("sentencex", "tokenizers")}},
+        "versions": {"bertie": __version__, **{name: metadata.version(name) for name in LIBRARIES}},
         "files": [[redacted(file.path), file.size, file.stamp] for file in files],
     }
 
@@ -126,20 +129,27 @@ def _run_stages(
         corpus.add_group(result)
         names += result["blocks"]
     corpus.require_languages()
-    kinds = duplicates.kinds(settings.filters.duplicates)
-    parts = [part for kind in kinds for part in duplicates.hash_parts(work, kind, names)]
-    find = partial(duplicates.find_duplicates, work, names)
+    parts = [part for kind in settings.filters.kinds for part in duplicates.hash_parts(work, kind, names)]
+    find = partial(_find_copies, settings.filters, work, names)
     for _ in run(executor, find, parts, "find duplicates", "parts"):
         pass
     blocks = list(enumerate(names))
     encoded = list(run(executor, partial(encode.encode_block, settings, work), blocks, "encode", "blocks"))
     corpus.add_blocks(encoded)
+    corpus.near_copies = near_duplicates.examples(work, names, len(settings.reader_options.languages) or 1)
     for line in corpus.lines():
         console.info(line)
     corpus.require_documents(settings.eval_share)
     if corpus.languages and not any(split["translated"] for split in corpus.splits.values()):
         console.warn("no record has text in several languages: train with layout.translation_prob = 0")
     return _assemble(work, encoded, tokenizer, corpus)
+
+
+def _find_copies(filters: Filters, work: Path, names: list[str], part: HashPart) -> None:
+    if part.kind.startswith(near_duplicates.NEAR):
+        near_duplicates.find_near_duplicates(work, names, filters.near_duplicates, part)
+    else:
+        duplicates.find_duplicates(work, names, part)
 
 
 def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, corpus: CorpusStatistics) -> Path:

@@ -17,6 +17,8 @@ MAX_COMBINING_MARKS = 64  # combining characters that stay with their base chara
 SENTENCE_ENDS = re.compile("[。！？｡︒།༎༏༐༑។៕៖။।॥۔؟։።፧፨᠃᠉꓿꘎꘏]+[」』”’》〉）】〕\"')\\]]*")
 # Thai and Lao end a sentence or a clause with a space, and write no spaces between words.
 THAI_SPACES = re.compile("(?<=[\u0e00-\u0eff]) +(?=[\u0e00-\u0eff])")
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+"""Thai, Lao, Burmese, Khmer, Japanese and Chinese, which have no blanks between words, for a class of characters."""
 NON_ASCII_SPACE = re.compile("[^\\S\\x00-\\x7f]")  # BERT treats all spaces alike, and some make sentencex panic
 MIN_CLAUSE_CHARACTERS = 40  # shorter Thai and Lao clauses are joined with the next
 

@@ -13,6 +13,7 @@ from bertie.base.console import plural
 from bertie.base.errors import UserError
 from bertie.base.report import Page
 from bertie.corpus.coverage import unknown_share
+from bertie.corpus.near_duplicates import NEAR, NearCopy
 from bertie.corpus.readers import ReadCounts
 from bertie.corpus.shard_format import SPLITS
 from bertie.corpus.shards import unigram_loss
@@ -37,6 +38,7 @@ class CorpusStatistics:
     unknown_characters: int = 0  # those of them that became [UNK]
     filtered: Counter[str] = field(default_factory=Counter)  # reason -> documents
     duplicates: dict[str, Counter[str]] = field(default_factory=dict)  # kind -> {"count", "bytes"}
+    near_copies: list[NearCopy] = field(default_factory=list)  # examples of texts that were left out
     read_counts: ReadCounts = field(default_factory=ReadCounts)
     languages: tuple[str, ...] = ()  # names of the languages; () if the corpus has none
     language_documents: list[int] = field(default_factory=list)  # documents read that have text in each language
@@ -143,7 +145,8 @@ class CorpusStatistics:
         lines = self.read_counts.lines(places)
         lines += [f"left out {count:,} documents {reason}" for reason, count in self.filtered.items()]
         lines += [
-            f"left out {dropped['count']:,} {kind} equal to earlier ones ({dropped['bytes'] / 1e6:,.1f} MB)"
+            f"left out {dropped['count']:,} {kind.removeprefix(NEAR)} {'nearly ' * kind.startswith(NEAR)}equal to earlier ones "
+            f"({dropped['bytes'] / 1e6:,.1f} MB)"
             for kind, dropped in self.duplicates.items()
             if dropped["count"]
         ]
@@ -175,6 +178,8 @@ def corpus_page(corpus: CorpusStatistics, tokenizer: Tokenizer) -> str:
     page.heading("Left out")
     for line in corpus.lines(places=False) or ["nothing"]:
         page.paragraph(line[0].upper() + line[1:] + ".")
+    if corpus.near_copies:
+        page.table(("share", "left out", "nearly equal to"), corpus.near_copies)
     page.heading("Lengths")
     for key, unit in (("document_tokens", "documents"), ("sentence_tokens", "sentences")):
         bins = {_bin_label(power): count for power, count in enumerate(corpus.lengths["train"][key])}

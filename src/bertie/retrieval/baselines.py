@@ -16,10 +16,9 @@ from jaxtyping import Float
 
 from bertie.base.config import AboveZero, Fraction
 from bertie.base.errors import UsageError, join_names
+from bertie.corpus.sentences import UNSPACED
 from bertie.examples.queries.collection import Collection
 
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
-"""Thai, Lao, Burmese, Khmer, Japanese and Chinese: no blanks between words."""
 _WORD = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+")
 
 

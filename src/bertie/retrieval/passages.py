@@ -12,10 +12,9 @@ from bertie.base.contracts import Document
 from bertie.base.errors import UserError
 from bertie.corpus import readers
 from bertie.corpus.readers import ReadCounts, ReaderOptions
-from bertie.corpus.sentences import split_long_text, split_sentences
+from bertie.corpus.sentences import UNSPACED, split_long_text, split_sentences
 from bertie.examples.queries.collection import is_collection, read_texts
 from bertie.files import sources
-from bertie.retrieval.baselines import UNSPACED
 from bertie.tokenizers.tokenizer import Tokenizer
 
 HEADING_WORDS = 30  # of the longest first line that is a heading
