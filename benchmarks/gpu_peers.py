@@ -36,7 +36,7 @@ from bertie.checkpoints.huggingface import shapes_of, to_config_json, transforme
 from bertie.model.attention.attention import automatic, eager
 from bertie.model.attention.window import AttentionInput, Pattern
 from bertie.model.config import TransformerConfig
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -48,7 +48,7 @@ from bertie.model.encoder import build_encoder, with_dropout
 from bertie.model.encoders.electra import sample
 from bertie.model.flops import model_flops
 from bertie.model.model import Model
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from pretrain_speed import Precision, grid, masked_labels, plain_stepper, spread, stepper

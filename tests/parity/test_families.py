@@ -47,6 +47,7 @@ KINDS = {
     "QuestionAnswering": "span",
     "MultipleChoice": "choose",
     "MaskedLM": "mlm",
+    "CausalLM": "clm",
 }
 
 
@@ -260,6 +261,17 @@ CASES = {
             {"rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e4}}},
         ),
         odd={"global_attn_every_n_layers": 1, "norm_eps": 1e-6, "attention_dropout": 0.2},
+    ),
+    "modernbert-decoder": Case(
+        "ModernBertDecoder",
+        {**SIZES, "max_position_embeddings": 64, "local_attention": 8, "global_attn_every_n_layers": 2, **IDS},
+        ("CausalLM",),
+        (
+            {"hidden_activation": "relu"},
+            {"attention_bias": True},
+            {"layer_types": ["sliding_attention", "full_attention"]},
+        ),
+        odd={"global_attn_every_n_layers": 1, "norm_eps": 1e-6, "local_attention": 4},
     ),
     "albert": Case(
         "Albert",

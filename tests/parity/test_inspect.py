@@ -26,7 +26,9 @@ from bertie.inspect.attention import Group, gated, read_attention, require_trans
 from bertie.tokenizers.tokenizer import Tokenizer
 
 BERT = Case("Bert", SIZES, (), (), segments=True)
-FAMILIES = {"bert": BERT} | {name: case for name, case in CASES.items() if name not in ("xlnet", "deberta-v2")}
+FAMILIES = {"bert": BERT} | {
+    name: case for name, case in CASES.items() if name not in ("xlnet", "deberta-v2", "modernbert-decoder")
+}
 CAUSAL = ("gpt2", "openai-gpt")
 
 

@@ -48,3 +48,23 @@ def test_logits_are_those_of_transformers(small_tokenizer: Tokenizer, tmp_path: 
     assert ours[0].std() > 0.1
     for logits, row in zip(ours, padded, strict=True):
         np.testing.assert_allclose(logits, row[: len(logits)].numpy(), atol=1e-4 * float(row.abs().max()))
+
+
+def test_a_model_that_reads_both_ways_is_a_modernbert_and_its_decoder(
+    small_shards: Path, small_texts: list[str], tmp_path: Path
+) -> None:
+    objectives = [{"kind": "mlm", "share": 0.75}, {"kind": "clm", "share": 0.25}]
+    training = {"steps": 2, "eval_every": 0, "precision": "fp32"}
+    recipe = {"extends": "modern-mini", "objectives": objectives, "training": training}
+    bertie.pretrain(recipe, small_shards, tmp_path / "run", threads=1)
+    text = " ".join(small_texts[:3])[:600]
+    for name, auto, kind in (("masked", "AutoModelForMaskedLM", "mlm"), ("causal", "AutoModelForCausalLM", "clm")):
+        folder = tmp_path / "run" / name
+        ours = bertie.load(folder, threads=1)
+        theirs = getattr(transformers, auto).from_pretrained(folder, attn_implementation="eager").eval()
+        inputs = transformers.AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+        with torch.inference_mode():
+            logits = theirs(**inputs).logits[0].numpy()
+        [found] = head_outputs(ours.model, kind, ours.text_sequences([text], ""))
+        assert len(found) > 130
+        np.testing.assert_allclose(found, logits, atol=1e-4 * float(abs(logits).max()))

@@ -96,6 +96,8 @@ class Ragged:
     max_seqlen: int
     """Upper bound of the sequence lengths, in tokens. It is the layout's limit rather than the maximum of the batch, so
     it is the same for all batches and compiled code is reused."""
+    causal: Array | None = None
+    """bool [S]: whether the tokens of each sequence see only earlier ones. None: as the configuration of the model says."""
 
     @cached_property
     def lengths(self) -> Array:
@@ -149,7 +151,8 @@ class Batch:
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:
         """Return this batch as tensors on `device`."""
-        ragged = Ragged(_move(self.ragged.cu_seqlens, device), self.ragged.max_seqlen)
+        causal = None if self.ragged.causal is None else _move(self.ragged.causal, device)
+        ragged = Ragged(_move(self.ragged.cu_seqlens, device), self.ragged.max_seqlen, causal)
         arrays: dict[str, Any] = {name: _move(array, device) for name, array in self.arrays.items()}
         return Batch(**arrays, ragged=ragged)
 

@@ -70,7 +70,9 @@ def join(rows: list[tuple[Batch, dict[str, Any]]]) -> MicroBatch:
     batches = [batch for batch, _ in rows]
     starts = np.cumsum([0, *(len(batch.input_ids) for batch in batches)], dtype=np.int32)
     cu_seqlens = [batch.ragged.cu_seqlens[1:] + start for batch, start in zip(batches, starts, strict=False)]
-    ragged = Ragged(np.concatenate([starts[:1], *cu_seqlens]), batches[0].ragged.max_seqlen)
+    directions = [each.ragged.causal for each in batches if each.ragged.causal is not None]
+    causal = np.concatenate(directions) if directions else None
+    ragged = Ragged(np.concatenate([starts[:1], *cu_seqlens]), batches[0].ragged.max_seqlen, causal)
     arrays: dict[str, Any] = {n: np.concatenate([getattr(b, n) for b in batches]) for n in batches[0].arrays}
     batch = Batch(**arrays, ragged=ragged)
     shifted = [

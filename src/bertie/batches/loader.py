@@ -64,6 +64,8 @@ class Step:
     """Position of this step."""
     after: Position
     """Position of the next step."""
+    source_tokens: tuple[int, ...] = ()
+    """Tokens of each source of a mixture on all ranks, filler included."""
     numbers: tuple[int, ...] = ()
     """Of each micro-batch a number that no other one of the step has, on any rank. Empty: 0, 1, 2 …"""
 
@@ -86,6 +88,8 @@ class StepPlan:
     """Position of the next step."""
     source_epoch: int
     """The epoch whose random numbers this step uses."""
+    source_tokens: tuple[int, ...] = ()
+    """Tokens of the rows of each source of a mixture, filler included."""
     progress: float = 0.0
     """Fraction of the run's steps that precede this step, in [0, 1). 0 if the step belongs to no run."""
 

@@ -39,6 +39,9 @@ class Args:
     within_word: bool = False
     """Also mask the later pieces of the word of each predicted piece. The pieces of a rare word then do not reveal each
     other (Kauf and Ivanova 2023)."""
+    from_left: bool = False
+    """The exact log-likelihood of a model that was trained to read both ways (objectives with shares), in place of the
+    pseudo-log-likelihood."""
     per_token: bool = False
     """Also print each token with its log probability."""
     language: str = ""
@@ -56,9 +59,9 @@ def run(args: Args) -> JsonResult:
         storage.require_fresh(args.out, "likelihoods")
     texts = args.source.stream(args.input) if args.input else args.texts
     predictor = load(args.run, language=args.language)
-    causal = predictor.token_model().causal
+    causal = predictor.token_model(from_left=args.from_left).causal
     tell_generator(predictor.model)
-    scores = predictor.score_tokens(texts, args.within_word)
+    scores = predictor.score_tokens(texts, args.within_word, args.from_left)
     scores = map(raise_error, scores) if args.strict else scores
     tokens, total = 0, 0.0
 

@@ -28,12 +28,16 @@ class Args:
     within_word: bool = False
     """Also mask the later pieces of the word of each predicted piece. The pieces of a rare word then do not reveal each
     other (Kauf and Ivanova 2023)."""
+    from_left: bool = False
+    """The exact log-likelihood of a model that was trained to read both ways (objectives with shares), in place of the
+    pseudo-log-likelihood."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the first one that the model knows."""
 
 
 def run(args: Args) -> JsonResult:
-    result = minimal_pairs(args.run, args.files, args.out, within_word=args.within_word, language=args.language)
+    how = {name: getattr(args, name) for name in ("within_word", "from_left", "language")}
+    result = minimal_pairs(args.run, args.files, args.out, **how)
     width = max(len(group["name"]) for group in result["groups"])
     for group in result["groups"]:
         interval = f"({percent(group['low'])} to {percent(group['high'])})"

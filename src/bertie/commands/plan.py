@@ -14,10 +14,12 @@ from bertie.pretraining.budget_plan import Device, plan
 class Args:
     """Find out which size to pre-train in a given time, and which loss to expect. Takes minutes, writes nothing."""
 
-    data: str
-    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards."""
+    data: tuple[str, ...]
+    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards; or several."""
     budget: str
     """Time for the pre-training, such as "24h", "90m" or "30s"."""
+    weights: tuple[float, ...] = ()
+    """How often a row is of each of several data sets; by default each text has the same number of epochs."""
     device: Device = "auto"
     """auto: this machine, measured. Otherwise: a GPU elsewhere, calculated."""
     utilization: float = 0.0
@@ -28,4 +30,6 @@ class Args:
 
 
 def run(args: Args) -> JsonResult:
-    return plan(args.data, args.budget, **selected(args, "device", "utilization", "threads"), cache=args.shard_cache)
+    return plan(
+        args.data, args.budget, **selected(args, "weights", "device", "utilization", "threads"), cache=args.shard_cache
+    )

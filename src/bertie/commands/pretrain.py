@@ -21,8 +21,9 @@ class Args:
     config: Positional[str]
     """TOML file, or shipped recipe: modern-tiny, modern-mini, modern-small, modern-base or modern-large; BERT's tiny, mini,
     small, medium, base or large; with the paper's settings tiny-paper … large-paper."""
-    data: str
-    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards."""
+    data: tuple[str, ...]
+    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards. Several folders
+    are several data sets (--weights)."""
     out: Path
     """Output: the run folder."""
     recipe: Flat[PretrainConfig]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -67,6 +69,22 @@ class Shards:
     """Names of the languages. () if the corpus has no languages."""
     cache: FileCache | None = None
     """Where the files are that come from an object store."""
+    parts: tuple[Shards, ...] = ()
+    """The shards that were joined to these, if several were."""
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of the training text."""
+        return int(self.train.shard_starts[-1])
+
+    @cached_property
+    def by_name(self) -> dict[str, Shards]:
+        """The parts by names for people, the last different parts of their paths; without parts, these shards as ""."""
+        if not self.parts:
+            return {"": self}
+        paths = [Path(part.place).absolute().parts for part in self.parts]
+        length = next(n for n in range(1, 100) if len({path[-n:] for path in paths}) == len(paths))
+        return {"/".join(path[-length:]): part for path, part in zip(paths, self.parts, strict=True)}
 
     @cached_property
     def unigram_loss(self) -> float:
@@ -85,7 +103,8 @@ class Shards:
             return self
         ids = np.array([names.index(name) for name in self.languages], np.uint16)
         train, evaluation = (replace(split, languages=ids[split.languages]) for split in (self.train, self.eval))
-        return replace(self, train=train, eval=evaluation, languages=names)
+        parts = tuple(part.with_languages(names) for part in self.parts)
+        return replace(self, train=train, eval=evaluation, languages=names, parts=parts)
 
     def require_room(self, shuffle_tokens: int) -> None:
         """Raise UsageError if the cache cannot hold what a training reads at a time.
@@ -108,20 +127,50 @@ class Shards:
             )
 
 
-def open_shards(data: str | Path, cache: ShardCache = ShardCache()) -> Shards:
-    """Open a folder that `prepare` wrote, and verify the size and sha256 of every file.
+def open_shards(data: str | Path | Sequence[str | Path], cache: ShardCache = ShardCache()) -> Shards:
+    """Open a folder that `prepare` wrote, or several as one, and verify the size and sha256 of every file.
 
     Files of an object store are verified when they are fetched: tokens and word starts of a shard when they are first read,
     the others at once.
 
     Args:
-        data: The folder, or the URL of its copy in an object store, such as "s3://bucket/shards".
+        data: The folder, or the URL of its copy in an object store, such as "s3://bucket/shards". Or several folders.
         cache: Where to keep files of an object store.
 
     Raises:
-        UsageError: The folder holds no shards.
+        UsageError: The folder holds no shards, or several do not fit together.
         UserError: A file is missing, truncated or altered, or the format is one of another version.
     """
+    folders = [data] if isinstance(data, str | Path) else list(data)
+    return _joined([_opened(folder, cache) for folder in folders]) if len(folders) > 1 else _opened(folders[0], cache)
+
+
+def _joined(parts: list[Shards]) -> Shards:
+    first, counts = parts[0], Counter[str]()
+    for part in parts[1:]:
+        if part.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise UsageError(f"{part.place} has another tokenizer than {first.place}: prepare both with the same")
+        if bool(part.languages) != bool(first.languages):
+            raise UsageError(f"of {first.place} and {part.place}, only one has languages: give others")
+    if len({part.fingerprint for part in parts}) < len(parts):
+        raise UsageError(f"{' '.join(part.place for part in parts)}: two have the same text: name each once")
+    if remote := [part.place for part in parts if part.cache]:
+        raise UsageError(f"{remote[0]}: several data sets must be local folders: copy it, or give it alone")
+    names = tuple(dict.fromkeys(name for part in parts for name in part.languages))
+    parts = [part.with_languages(names) for part in parts]
+    splits = {split: Counter[str]() for split in SPLITS}
+    for part in parts:
+        counts.update({name: part.manifest[name] for name in ("characters", "unknown_characters")})
+        for split, sums in splits.items():
+            sums.update({k: n for k, n in part.manifest["splits"][split].items() if isinstance(n, int)})
+    fingerprint = hashlib.sha256(" ".join(part.fingerprint for part in parts).encode()).hexdigest()
+    place = ", ".join(part.place for part in parts)
+    train, evaluation = (Corpus.joined([getattr(part, split) for part in parts]) for split in SPLITS)
+    manifest = {**counts, "splits": splits}
+    return Shards(place, fingerprint, first.tokenizer, train, evaluation, manifest, names, parts=tuple(parts))
+
+
+def _opened(data: str | Path, cache: ShardCache) -> Shards:
     if is_url(data):
         manifest, cached = cache.of(str(data))
         folder, place, fingerprint = cached.folder, cached.store.place, cached.key

@@ -72,6 +72,28 @@ class Corpus:
         starts = joined(self.document_starts), joined(self.sentence_starts)
         return Corpus(*starts, shard_starts, chosen(self.tokens), chosen(self.word_starts), languages)
 
+    @staticmethod
+    def joined(corpora: Sequence[Corpus]) -> Corpus:
+        """Return the corpus of the shards of several local ones, in this order."""
+        first = np.cumsum([0, *(each.shard_starts[-1] for each in corpora)], dtype=np.int64)
+
+        def starts(name: str) -> np.ndarray:
+            moved = [getattr(each, name)[:-1] + move for each, move in zip(corpora, first, strict=False)]
+            return np.concatenate([*moved, first[-1:]])
+
+        tokens, word_starts = (
+            [part for each in corpora for part in getattr(each, n)] for n in ("tokens", "word_starts")
+        )
+        languages = [each.languages for each in corpora if each.languages is not None]
+        return Corpus(
+            starts("document_starts"),
+            starts("sentence_starts"),
+            starts("shard_starts"),
+            tokens,
+            word_starts,
+            np.concatenate(languages) if languages else None,
+        )
+
     def fetch_ahead(self, shards: Iterable[int]) -> None:
         """Begin to fetch shards from an object store in the background, in this order. Local ones need nothing."""
         if isinstance(self.tokens, RemoteArrays) and isinstance(self.word_starts, RemoteArrays):

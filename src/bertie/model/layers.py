@@ -23,7 +23,7 @@ from bertie.model.attention.attention import HALVES, IMPLEMENTATIONS, AttentionK
 from bertie.model.attention.disentangled import Distances, disentangled
 from bertie.model.attention.relative_attention import reach_of
 from bertie.model.attention.relative_bias import RelativeBias
-from bertie.model.attention.window import FULL, AttentionInput, Pattern, pattern_of
+from bertie.model.attention.window import CAUSAL, FULL, AttentionInput, Pattern, by_direction, pattern_of
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop_add
 from bertie.model.kernels import short_attention
@@ -161,7 +161,7 @@ class SelfAttention(nn.Module):
         is_there = is_compiled and ragged.cu_seqlens.device.type == short_attention.DEVICE
         fits = ragged.max_seqlen <= short_attention.LONGEST and self._size in short_attention.SIZES
         is_plain = self.attend is automatic and self.key_value_heads == self.heads and not self.distances
-        return is_there and fits and is_plain and self.fits_varlen
+        return is_there and fits and is_plain and self.fits_varlen and ragged.causal is None
 
     def mix_short(self, ragged: Ragged, qkv_T3NH: Tensor, rotation: Tensor | None) -> Float[Tensor, "T D"]:
         """Mix values within each sequence of `ragged`, in one operation. With it, this is a `MixAll`."""
@@ -191,7 +191,8 @@ class SelfAttention(nn.Module):
             return disentangled(q_QNH, k_TNH, v_TNH, asked_WD, seen_WD, ragged, dropout).flatten(1)
         queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
         dropout = self.dropout if self.training else 0.0
-        return self.attend(AttentionInput(q_QNH, k_TNH, v_TNH, queries, ragged, dropout, self.pattern)).flatten(1)
+        inputs = AttentionInput(q_QNH, k_TNH, v_TNH, queries, ragged, dropout, self.pattern)
+        return (self.attend(inputs) if ragged.causal is None else by_direction(self.attend, inputs)).flatten(1)
 
 
 class Layer(nn.Module):
@@ -226,7 +227,8 @@ class Layer(nn.Module):
         """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted."""
         attention = self.attention
         mix_all = partial(attention.mix_short, ragged) if attention.fits_short(ragged) else None
-        return layer_output(self.parts, partial(attention.mix, ragged), x_TD, rows, rotation, mix_all)
+        parts = self.parts if ragged.causal is None else self.parts._replace(pattern=CAUSAL)
+        return layer_output(parts, partial(attention.mix, ragged), x_TD, rows, rotation, mix_all)
 
     def matrices(self) -> Matrices:
         """Return the matrices of the layer: see `HasMatrices`. Queries, keys and values are one if their widths differ."""

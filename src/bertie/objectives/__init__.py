@@ -11,9 +11,9 @@
 - plm.py: permutation language modeling, as in XLNet
 - skip.py: the sentences before and after, as in Skip-thoughts
 
-Read objective.py first: it has the contract that every objective fulfills. nsp.py is the smallest objective. Several
-share masking.py (which tokens are selected), requirements.py (checks), initialization.py (weights that are counted in the
-corpus) and heads.py (builds the heads of a recipe).
+Read objective.py first: it has the contract that every objective fulfills. label_row.py lets those of a recipe label a row.
+nsp.py is the smallest objective. Several share masking.py (which tokens are selected), requirements.py (checks),
+initialization.py (weights that are counted in the corpus) and heads.py (builds the heads of a recipe).
 
 To add an objective, add a file here and its name to the union.
 """

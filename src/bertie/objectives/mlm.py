@@ -29,7 +29,7 @@ from bertie.objectives.initialization import (
     set_pattern_weights,
 )
 from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
-from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, SequenceShare, Traits, Weight
 from bertie.objectives.requirements import require_both_sides, require_replacements, require_transformer
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -49,6 +49,7 @@ class MaskedLM(Objective):
     traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mlm"] = "mlm"
     weight: Weight = 1.0
+    share: SequenceShare = 1.0
     mlm_probability: PositiveFraction = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mlm_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None

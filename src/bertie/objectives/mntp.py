@@ -19,7 +19,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, initialize_output
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, Traits, Weight
+from bertie.objectives.objective import Labeled, Labeling, Objective, Recipe, SequenceShare, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_both_sides, require_replacements, require_transformer
 
 
@@ -33,6 +33,7 @@ class MaskedNextToken(Objective):
     initialize = initialize_output
     kind: Literal["mntp"] = "mntp"
     weight: Weight = 1.0
+    share: SequenceShare = 1.0
     mntp_probability: PositiveFraction = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mntp_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None

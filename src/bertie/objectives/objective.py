@@ -73,9 +73,18 @@ class Traits:
     """Whether it learns the labels of sentence pairs, which the layout makes."""
     masks: bool = False
     """Whether it replaces tokens of the row, so that another one cannot predict the text itself."""
+    reads_left: bool = False
+    """Whether the tokens of the sequences that it labels must see earlier ones only."""
 
 
 Weight = Annotated[float, Range(0), Doc("Weight of this loss in the total loss.")]
+SequenceShare = Annotated[
+    float,
+    Range(0, 1, above=True),
+    Doc(
+        "Share of the sequences that this objective labels, at random. Shares below 1 add up to 1: each sequence has one of them."
+    ),
+]
 
 
 class Recipe(NamedTuple):
@@ -101,6 +110,8 @@ class Objective(Protocol):
     """The key of its head and its losses, and its `kind` in TOML."""
     weight: Weight
     """Weight of its loss in the total loss."""
+    share: SequenceShare = 1.0
+    """Share of the sequences that it labels."""
 
     def __post_init__(self) -> None:
         check_ranges(f"objectives.{self.kind}", self)

@@ -153,6 +153,7 @@ def score_pairs(
         model: The model.
         pairs: The pairs. A `UserError` among them is yielded in its place.
         within_word: As in `Predictor.pseudo_log_likelihood`.
+        from_left: The same.
 
     Yields:
         One result per pair. A `UserError` takes the place of a pair with a sentence that cannot be scored.
@@ -181,6 +182,7 @@ def minimal_pairs(
     out: str | Path | None = None,
     *,
     within_word: bool = False,
+    from_left: bool = False,
     language: str = "",
 ) -> dict[str, Any]:
     """Score minimal pairs: how often is the acceptable sentence more probable than the other one?
@@ -194,6 +196,7 @@ def minimal_pairs(
             field.
         out: Output folder for pairs.jsonl, results.json, results.csv and report.html. None: write nothing.
         within_word: As in `Predictor.pseudo_log_likelihood`.
+        from_left: The same.
         language: As in `load`. A loaded model has a language already.
 
     Returns:
@@ -210,7 +213,7 @@ def minimal_pairs(
     if out is not None:
         storage.require_fresh(Path(out), "the results")
     predictor = model if isinstance(model, Predictor) else load(model, language=language)
-    token_model = predictor.token_model()
+    token_model = predictor.token_model(from_left=from_left)
     tell_generator(predictor.model)
     started = time.monotonic()
     tally = _Tally()

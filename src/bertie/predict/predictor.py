@@ -32,7 +32,7 @@ from bertie.predict.fill_mask import Filling, MaskPrediction, WordSearch, fill_t
 from bertie.predict.generation import Generation, generate
 from bertie.predict.likelihood import TextScore, score_stream, with_nan
 from bertie.predict.sentence_pairs import next_sentence
-from bertie.predict.token_model import TokenModel
+from bertie.predict.token_model import TokenModel, left_head
 from bertie.predict.vectors import WordPooling, WordVectors, encode, sequence_vectors, similarities, word_vectors
 from bertie.tasks import Task
 from bertie.tasks.aggregation import Strategy, with_aggregation
@@ -207,12 +207,15 @@ class Predictor:
         """
         return NotebookList(score_candidates(self._masked_model(text), text, candidates, joint))
 
-    def pseudo_log_likelihood(self, texts: Iterable[str], within_word: bool = False) -> np.ndarray:
+    def pseudo_log_likelihood(
+        self, texts: Iterable[str], within_word: bool = False, from_left: bool = False
+    ) -> np.ndarray:
         """Return the pseudo-log-likelihood of texts (Salazar et al. 2020), or the exact one of a causal model.
 
         Args:
             texts: Texts.
             within_word: Also mask the later pieces of the word of each predicted token (Kauf and Ivanova 2023).
+            from_left: The exact one of a model that reads both ways.
 
         Returns:
             float64 [texts], in nats: the sum over the tokens of a text, without [CLS] and [SEP]. NaN, with a warning, for
@@ -223,18 +226,14 @@ class Predictor:
         """
         return with_nan(
             score if isinstance(score, UserError) else score.log_likelihood
-            for score in self.score_tokens(texts, within_word)
+            for score in self.score_tokens(texts, within_word, from_left)
         )
 
     def score_tokens(
-        self, texts: Iterable[Text | UserError], within_word: bool = False
+        self, texts: Iterable[Text | UserError], within_word: bool = False, from_left: bool = False
     ) -> Iterator[TextScore | UserError]:
-        """Compute likelihoods as `pseudo_log_likelihood`, token by token, lazily and in constant memory.
-
-        Yields:
-            One score per text, or a `UserError` in place of a text that cannot be scored.
-        """
-        return score_stream(self.token_model(), TEXTS.values(texts), within_word)
+        """Yield likelihoods as `pseudo_log_likelihood`, by token, lazily; a `UserError` for a text that cannot be scored."""
+        return score_stream(self.token_model(from_left=from_left), TEXTS.values(texts), within_word)
 
     def next_sentence(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
         """Return the probability that the second text of each pair follows the first one.
@@ -290,11 +289,12 @@ class Predictor:
             UsageError: Gibbs sampling from a causal model.
             UserError: The model predicts no tokens, or prompt and length are too long.
         """
-        return generate(self.token_model(), prompt, how)
+        from_left = how.method == "left-to-right" and left_head(self.model) is not None
+        return generate(self.token_model(from_left=from_left), prompt, how)
 
-    def token_model(self, only_masks: bool = False) -> TokenModel:
-        """Return the part of the model that predicts tokens, or `only_masks`. Raises UserError if there is none."""
-        return TokenModel.of(self.folder, self.tokenizer, self.model, self.max_length, only_masks)
+    def token_model(self, only_masks: bool = False, from_left: bool = False) -> TokenModel:
+        """Return the part of the model that predicts tokens, `only_masks`, or only `from_left`. Raises UserError without it."""
+        return TokenModel.of(self.folder, self.tokenizer, self.model, self.max_length, only_masks, from_left)
 
     def predict(self, inputs: Inputs, aggregation_strategy: Strategy | None = None) -> list[Any]:
         """Predict for inputs in memory; `predict_file` reads a file.

@@ -79,10 +79,18 @@ class TokenModel:
     """Key of the head in the model."""
     head: FillsMasks | PredictsNext
     """The head."""
+    from_left: bool = False
+    """Whether a model that reads both ways reads from the left."""
 
     @classmethod
     def of(
-        cls, folder: Path, tokenizer: Tokenizer, model: Model, max_length: int, only_masks: bool = False
+        cls,
+        folder: Path,
+        tokenizer: Tokenizer,
+        model: Model,
+        max_length: int,
+        only_masks: bool = False,
+        from_left: bool = False,
     ) -> TokenModel:
         """Return the part of a model that predicts tokens, from both sides or from the left.
 
@@ -94,10 +102,15 @@ class TokenModel:
             model: The model.
             max_length: Tokens in the longest sequence, special tokens included.
             only_masks: Whether it must predict masked tokens.
+            from_left: Whether it must read from the left.
 
         Raises:
             UserError: The model has no such head.
         """
+        if from_left and not model.encoder.config.causal:
+            if (left := left_head(model)) is None:
+                raise UserError(f"{folder} reads both sides of a token, and was not trained to read from the left")
+            return cls(folder, tokenizer, model, max_length, *left, from_left=True)
         named_head = filling_head(model) or (None if only_masks else _causal_head(model))
         if named_head is None:
             lacks, needs = "masked-LM or causal-LM", "an objective that predicts tokens, such as mlm or clm"
@@ -110,7 +123,7 @@ class TokenModel:
     @property
     def causal(self) -> bool:
         """Whether the model predicts each token from the tokens before it. Otherwise, it fills masks."""
-        return self.model.encoder.config.causal
+        return self.from_left or self.model.encoder.config.causal
 
     @property
     def start(self) -> list[int]:
@@ -255,6 +268,9 @@ class TokenModel:
         # If all masks have the same rank, each is predicted from the rest of the text.
         if isinstance(self.head, FillsMasks) and self.head.permuted:
             batch = replace(batch, order=(batch.input_ids == self.tokenizer.mask_id).long())
+        if self.from_left:
+            causal = torch.ones(len(batch.ragged.lengths), dtype=torch.bool, device=rows.device)
+            batch = replace(batch, ragged=replace(batch.ragged, causal=causal))
         x_PD = self.model.encoder_of(self.kind)(batch, rows).last
         require_finite(x_PD)
         return x_PD
@@ -282,8 +298,16 @@ def tell_generator(model: Model) -> None:
 
 def filling_head(model: Model) -> tuple[str, FillsMasks] | None:
     """Return the head of a model that predicts masked tokens, with its kind; None if the model has none."""
-    heads = {kind: head for kind, head in model.heads.items() if isinstance(head, FillsMasks)}
+    heads = {
+        k: head for k, head in model.heads.items() if isinstance(head, FillsMasks) and facts_of(head).shape != "next"
+    }
     return None if model.encoder.config.causal else next(iter(heads.items()), None)
+
+
+def left_head(model: Model) -> tuple[str, PredictsNext] | None:
+    """Return the head for the next token of a model that reads both ways, with its kind; None if it has none."""
+    heads = ((kind, head) for kind, head in model.heads.items() if facts_of(head).shape == "next")
+    return None if model.encoder.config.causal else cast(tuple[str, PredictsNext] | None, next(heads, None))
 
 
 def _causal_head(model: Model) -> tuple[str, FillsMasks | PredictsNext] | None:

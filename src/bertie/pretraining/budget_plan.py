@@ -6,6 +6,7 @@ import math
 import shlex
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ from bertie.pretraining import scaling
 from bertie.pretraining.plan_report import Outlook, reasons, report
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.sources import eval_tokens, require_weights
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
 from bertie.training.clock import FORWARD_SHARE, parse_duration
 from bertie.training.distributed import SINGLE_PROCESS
@@ -90,10 +92,23 @@ class Target:
     seconds: float
     """Time for the run, after its preparation."""
 
+    weights: tuple[float, ...] = ()
+    """How often a row is of each of several data sets; (): each has the same number of epochs."""
+
     @property
     def text(self) -> int:
         """Tokens of the training text."""
-        return int(self.shards.train.document_starts[-1])
+        return self.shards.tokens
+
+    def of_sources(self, tokens: float) -> list[tuple[float, int]]:
+        """Return how many of the tokens of a run each data set gives, and how many it has."""
+        sizes = [part.tokens for part in self.shards.by_name.values()]
+        weights = self.weights or sizes
+        return [(tokens * weight / sum(weights), size) for weight, size in zip(weights, sizes, strict=True)]
+
+    def useful(self, tokens: float) -> float:
+        """Return how many new tokens those of a run are worth, see `scaling.useful_tokens`."""
+        return sum(scaling.useful_tokens(*each) for each in self.of_sources(tokens))
 
     def sizes(self) -> tuple[int, int]:
         """Return the sequences of a timed step, at most half the text, and the tokens of a row."""
@@ -102,9 +117,10 @@ class Target:
 
 
 def plan(
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     budget: str,
     *,
+    weights: tuple[float, ...] = (),
     device: Device = "auto",
     utilization: float = 0.0,
     threads: int = 0,
@@ -118,8 +134,9 @@ def plan(
     with 30,000 vocabulary entries and BERT's masks: another text has other losses.
 
     Args:
-        data: Token shards, as written by `prepare`.
+        data: Token shards, as written by `prepare`, or several of them.
         budget: Time for the pre-training, such as "24h", "90m" or "30s".
+        weights: How often a row is of each of several data sets, as in the recipe.
         device: "auto": this machine. Otherwise, the name of a GPU elsewhere.
         utilization: Part of the peak rate of a GPU elsewhere that the training is assumed to reach, up to 1; 0: 0.3.
         threads: Number of CPU threads of this machine; 0: all.
@@ -136,18 +153,15 @@ def plan(
     seconds, gpu, begun = parse_duration(budget, "budget"), _gpu(device, utilization, threads), time.monotonic()
     memory = USABLE_SHARE * (1e9 * gpu.gigabytes if gpu else runtime.memory()[0] or math.inf)
     name, shards = device if gpu else runtime.device().type, open_shards(data, cache)
-    target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds)
+    target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds, weights)
     _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
     _compare(preparation, seconds)
     target = replace(target, seconds=seconds - preparation)
     outlooks, left_out = _outlooks(target)
-    if not outlooks:
-        why = "; ".join(reasons(left_out))
-        raise UsageError(f"budget {budget} allows no plan ({why}): change the time, the device or the text")
-    best = min(outlooks, key=lambda outlook: outlook.loss)
-    command = _command(best, target, data, budget, cache)
+    best = _best(outlooks, left_out, budget)
+    command = _command(best, target, [data] if isinstance(data, str | Path) else data, budget, cache)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
     console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
@@ -160,6 +174,14 @@ def plan(
         "recommended": best.recipe,
         "command": command,
     }
+
+
+def _best(outlooks: list[Outlook], left_out: dict[str, str], budget: str) -> Outlook:
+    """Return the outlook with the lowest loss. Raise UsageError if there is none."""
+    if not outlooks:
+        why = "; ".join(reasons(left_out))
+        raise UsageError(f"budget {budget} allows no plan ({why}): change the time, the device or the text")
+    return min(outlooks, key=lambda outlook: outlook.loss)
 
 
 def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
@@ -180,7 +202,9 @@ def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
 
 
 def _require_text(target: Target) -> None:
-    """Raise UserError if no number of epochs is worth as much as the shortest run that was measured."""
+    """Raise UserError if no number of epochs is worth as much as the shortest run that was measured; UsageError for weights."""
+    recipe = replace(configuration.load(PretrainConfig, PREPARED, "pretrain"), weights=target.weights)
+    require_weights(recipe.resolved_phases, target.shards)
     fewest = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(MOST_EPOCHS, 1))
     if target.text < fewest:
         raise UserError(f"{target.shards.place} has {target.text:,} training tokens: give at least {fewest:,}")
@@ -268,7 +292,7 @@ def _cost(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Cost
         timed = rate is None and seconds < PATIENCE
         if timed:
             seconds = seconds_per_step(setup)
-    return Cost(operations / tokens, seconds / tokens, timed, sum(micro.tokens for micro in setup.eval_sets[0]))
+    return Cost(operations / tokens, seconds / tokens, timed, eval_tokens(setup.eval_sets[0]))
 
 
 def _memory(setup: Setup, target: Target) -> float:
@@ -282,12 +306,16 @@ def _outlook(name: str, cost: Cost, target: Target) -> Outlook:
     """Return what a recipe reaches. Raises LeftOut if the curve says nothing about such a run."""
     recipe = configuration.load(PretrainConfig, name, "pretrain")
     assert isinstance(recipe.model, TransformerConfig)
-    useful = scaling.useful_tokens(target.seconds / cost.seconds, target.text)
+    useful = target.useful(target.seconds / cost.seconds)
     batch_size = scaling.batch_size(max(useful, 1), recipe.layout.max_length)
     step, evaluation = batch_size * recipe.layout.max_length, FORWARD_SHARE * cost.eval_tokens
     share = 1 + evaluation / (recipe.training.eval_every * step)  # and one more after the last step
     tokens = max(target.seconds / cost.seconds - evaluation, 0) / share
-    epochs, steps, useful = tokens / target.text, int(tokens / step), scaling.useful_tokens(tokens, target.text)
+    epochs, steps, useful = (
+        max(n / size for n, size in target.of_sources(tokens)),
+        int(tokens / step),
+        target.useful(tokens),
+    )
     if epochs > MOST_EPOCHS:
         raise LeftOut(f"would read the text {epochs:,.0f} times and learns little after {MOST_EPOCHS} times")
     if useful < (shortest := scaling.measured_tokens()[0]):
@@ -297,9 +325,11 @@ def _outlook(name: str, cost: Cost, target: Target) -> Outlook:
     return Outlook(name, parameters, 1 / cost.seconds, cost.timed, tokens, epochs, batch_size, steps, *expected)
 
 
-def _command(best: Outlook, target: Target, data: str | Path, budget: str, cache: ShardCache) -> str:
+def _command(best: Outlook, target: Target, data: Sequence[str | Path], budget: str, cache: ShardCache) -> str:
     budget, row_tokens = "".join(budget.split()), target.sizes()[1]
-    words = ["bertie", "pretrain", best.recipe, "--data", redacted(str(data)), "--out", f"runs/{best.recipe}-{budget}"]
+    words = ["bertie", "pretrain", best.recipe, *(word for each in data for word in ("--data", redacted(str(each))))]
+    words += ["--out", f"runs/{best.recipe}-{budget}"]
+    words += ["--weights", *(f"{weight:g}" for weight in target.weights)] if target.weights else []
     words += ["--budget", budget, "--training.batch-size", str(best.batch_size)]
     if row_tokens != configuration.load(PretrainConfig, best.recipe, "pretrain").training.row_tokens:
         words += ["--training.row-tokens", str(row_tokens)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -33,7 +34,7 @@ STEPS = 3
 
 def dry_run(
     config: PretrainConfig | str | dict[str, Any],
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
     threads: int = 0,

@@ -9,7 +9,7 @@ from bertie.batches.collate import collate, join
 from bertie.batches.layouts import Layout
 from bertie.corpus.token_corpus import Corpus
 from bertie.objectives import AnyObjective
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.tokenizers.batching import up_to
 from bertie.tokenizers.tokenizer import Tokenizer
 

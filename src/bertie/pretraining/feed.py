@@ -17,10 +17,9 @@ from bertie.batches.loader import Position, Step, StepPlan
 from bertie.batches.prefetch import prefetch
 from bertie.corpus.shards import Shards
 from bertie.objectives import AnyObjective
-from bertie.objectives.objective import Labeling
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.phases import ResolvedPhase, phase_index
 from bertie.pretraining.repetition import MANY_EPOCHS, warn_of_repetition
-from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.clock import Clock
 from bertie.training.distributed import Ranks
 from bertie.training.length import Length
@@ -89,7 +88,7 @@ class Feed:
         """Build this rank's micro-batches of a step."""
         parts = passes(self.ranks.own_range(plan.rows), self.micro_batch)
         numbers = tuple(part.start for part in parts)
-        return Step(self.micro_batches(plan, parts), plan.position, plan.after, numbers)
+        return Step(self.micro_batches(plan, parts), plan.position, plan.after, plan.source_tokens, numbers)
 
     def micro_batches(self, plan: StepPlan, parts: list[range]) -> list[MicroBatch]:
         """Build a micro-batch of each of the given parts of the rows of a step, masked and labeled."""
@@ -136,31 +135,3 @@ def passes(rows: range, most: int) -> list[range]:
     count = equal if equal < 2 * count else count
     ends = [rows.start + len(rows) * part // count for part in range(count + 1)]
     return [range(*pair) for pair in pairwise(ends)]
-
-
-def label_row(
-    batch: Batch,
-    objectives: tuple[AnyObjective, ...],
-    tokenizer: Tokenizer,
-    seed: int,
-    *stream: int,
-    progress: float = 0.0,
-    held_out: bool = False,
-) -> tuple[Batch, dict[str, Any]]:
-    """Let every objective corrupt a row and set its targets, as a pure function of the seed, stream and progress.
-
-    Args:
-        batch: A packed row.
-        objectives: The objectives, in order. Each sees the row as the one before returned it.
-        tokenizer: The tokenizer of the corpus.
-        seed: The random seed.
-        *stream: Purpose and key of the random numbers.
-        progress: Fraction of the run that is complete, in [0, 1). The evaluation set keeps 0, so that the losses of
-            different steps are comparable.
-        held_out: Whether the row belongs to the evaluation set.
-    """
-    targets, notes = dict[str, Any](), dict[str, Any]()
-    for number, objective in enumerate(objectives):
-        labeling = Labeling(tokenizer, seeding.generator(seed, *stream, number), progress, held_out, notes)
-        batch, targets[objective.kind], notes[objective.kind] = objective.label(batch, labeling)
-    return batch, targets

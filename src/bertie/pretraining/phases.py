@@ -8,6 +8,7 @@ from bertie.base.config import Count, PositiveFraction, ranges
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, StepShape
+from bertie.batches.mixture import MixtureLoader
 from bertie.corpus.shards import Shards
 
 
@@ -21,6 +22,9 @@ class Phase:
     """Longest sequence in tokens; 0: `max_length` of the layout."""
     batch_size: Count = 0
     """Sequences of full length per step; 0: `batch_size` of the training settings."""
+    weights: tuple[float, ...] = ()
+    """How often a row is of each data set, if there are several, such as more of the best text in the last phase. By default
+    `weights` of the recipe."""
 
     __post_init__ = ranges("phases")
 
@@ -38,6 +42,7 @@ class ResolvedPhase:
     shape: StepShape
     static_epochs: int = 0
     shuffle_tokens: int = 0
+    weights: tuple[float, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -49,10 +54,12 @@ class ResolvedPhase:
         """Tokens of a step, filler included."""
         return self.shape.rows * self.shape.row_tokens
 
-    def loader(self, shards: Shards, seed: int) -> Loader:
+    def loader(self, shards: Shards, seed: int) -> Loader | MixtureLoader:
         """Create the loader of the phase's rows."""
         settings = self.shape, seed, self.static_epochs, self.shuffle_tokens
-        return Loader(shards.train, shards.tokenizer, self.layout, *settings)
+        parts = shards.parts if self.weights else (shards,)
+        loaders = tuple(Loader(part.train, shards.tokenizer, self.layout, *settings) for part in parts)
+        return MixtureLoader(loaders, self.weights) if self.weights else loaders[0]
 
 
 def resolve_phases(
@@ -63,6 +70,7 @@ def resolve_phases(
     steps: int,
     static_epochs: int = 0,
     shuffle_tokens: int = 0,
+    weights: tuple[float, ...] = (),
 ) -> list[ResolvedPhase]:
     """Fill in the defaults of phases, and convert their shares to steps.
 
@@ -74,6 +82,7 @@ def resolve_phases(
         steps: Steps of the run.
         static_epochs: Epochs whose sequences and masks are repeated; 0: none.
         shuffle_tokens: Most tokens that are shuffled together; 0: all.
+        weights: The default weights of the data sets.
 
     Raises:
         UsageError: If the shares do not sum to 1, if a phase has no step, or if its length is invalid.
@@ -94,7 +103,8 @@ def resolve_phases(
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
         shape = StepShape.of(size, phase_layout.max_length, row_tokens)
-        resolved.append(ResolvedPhase(first_step, end_step, phase_layout, size, shape, static_epochs, shuffle_tokens))
+        settings = static_epochs, shuffle_tokens, phase.weights or weights
+        resolved.append(ResolvedPhase(first_step, end_step, phase_layout, size, shape, *settings))
     return resolved
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,8 +30,9 @@ from bertie.corpus.remote_shards import ShardCache
 from bertie.corpus.shards import Shards, open_shards
 from bertie.model.encoder import spell_entries
 from bertie.model.model import Model
+from bertie.pretraining import sources
 from bertie.pretraining.compile_layers import compile_if_possible
-from bertie.pretraining.eval_set import eval_batches
+from bertie.pretraining.directions import write_directions
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import (
     counted_weights,
@@ -43,13 +45,13 @@ from bertie.pretraining.initial_weights import (
 )
 from bertie.pretraining.long_documents import held_out_layout, require_long_documents
 from bertie.pretraining.recipe import PretrainConfig, require_attention, with_languages, with_vocab_size
-from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
+from bertie.pretraining.repetition import warn_of_overfitting
 from bertie.pretraining.start_up import StartUp
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
 from bertie.training.length import Length
-from bertie.training.loop import LoopSettings, evaluate
+from bertie.training.loop import LoopSettings
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import (
     REPORT,
@@ -64,7 +66,7 @@ from bertie.training.run_report import best_evaluation, run_page
 
 def pretrain(
     config: PretrainConfig | str | dict[str, Any],
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
     threads: int = 0,
@@ -78,7 +80,8 @@ def pretrain(
     Args:
         config: A PretrainConfig, the path of a TOML file, the name of a shipped one ("mini"), or a dict with the
             content of such a file.
-        data: Token shards, as written by `prepare`: the folder, or the URL of its copy in an object store.
+        data: Token shards, as written by `prepare`: the folder, or the URL of its copy in an object store. Or several
+            folders with one tokenizer, whose rows take turns by `weights` of the configuration.
         out: The run folder to create or resume.
         threads: Number of CPU threads; 0: the number that the run began with, or all threads for a new run.
         cache: Where to keep shards of an object store.
@@ -100,7 +103,7 @@ def pretrain(
 def pretrain_since(
     start_up: StartUp,
     config: PretrainConfig | str | dict[str, Any],
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     out: str | Path,
     threads: int,
     cache: ShardCache,
@@ -131,7 +134,8 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
             job, rows = setup.job(run, begun)
             console.info(setup.description(job))
             setup.shards.unknown_share.warn(setup.shards.place)
-            warn_of_repetition(0.0 if setup.config.budget else setup.epochs(setup.total_tokens))
+            if not setup.config.budget:
+                sources.warn_of_plan(setup.feed.phases, setup.shards)
             counters = trainer.train(job, run)
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -144,7 +148,9 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].traits.predicts_text else {}
         last = best_evaluation(run.path)
         about = setup.about(base, last)
-        trainer.finish(job, run, run_page(run.path, about.text, lines).html(), about)
+        write_directions(run.path, job.model, job.tokenizer, setup.config.objectives, about)
+        page = sources.sources_section(run_page(run.path, about.text, lines), run.path, setup.shards)
+        trainer.finish(job, run, page.html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": last}
 
 
@@ -163,7 +169,7 @@ class Setup:
     """The recipe, with the vocabulary size of the shards and the model size of `init_from`."""
     shards: Shards
     feed: Feed
-    eval_sets: list[list[MicroBatch]]
+    eval_sets: list[sources.EvalSet]
     """The evaluation set of each phase."""
     initial_checkpoint: Checkpoint | None
     """The checkpoint of `init_from`; None on ranks other than 0, and for a run that has checkpoints of its own."""
@@ -192,6 +198,7 @@ class Setup:
         length = config.length(ranks, time.monotonic() if begun is None else begun)
         model, optimizer, feed = self._ready_to_train(run, precision, length)
         weights = {objective.kind: objective.weight for objective in config.objectives}
+        shares = any(objective.share < 1 for objective in config.objectives)
         rate, norm = settings.learning_rate, settings.max_grad_norm
         job = TrainingJob(
             title="pretrain",
@@ -200,11 +207,13 @@ class Setup:
             task=None,
             optimizer=optimizer,
             schedule=config.schedule,
-            settings=LoopSettings(length, rate, norm, config.seed, precision, weights, constant_tokens=True),
+            settings=LoopSettings(length, rate, norm, config.seed, precision, weights, constant_tokens=not shares),
             stream=feed.steps,
-            evaluate=lambda step, stop: evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, stop),
+            evaluate=lambda step, stop: sources.evaluate_sources(
+                model, self.eval_sets[feed.phase_of(step)], precision, ranks, stop
+            ),
             eval_set=feed.phase_of,
-            eval_tokens=max(sum(micro.tokens for micro in batches) for batches in self.eval_sets),
+            eval_tokens=max(map(sources.eval_tokens, self.eval_sets)),
             eval_every=settings.eval_every,
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,
@@ -328,7 +337,7 @@ class Setup:
 
 def set_up(
     config: PretrainConfig | str | dict[str, Any],
-    data: str | Path | Shards,
+    data: str | Path | Sequence[str | Path] | Shards,
     out: Path,
     threads: int,
     ranks: Ranks,
@@ -368,10 +377,10 @@ def set_up(
     config, shards = with_languages(config, shards)
     require_attention(config.training)
     teacher = None if finished else read_teacher(config, shards.tokenizer)
-    max_tokens = config.training.max_eval_tokens
+    sources.require_weights(config.resolved_phases, shards)
     eval_sets = [
-        eval_batches(config.objectives, layout, shards.eval, shards.tokenizer, max_tokens)
-        for layout in (held_out_layout(config.model, phase.layout, shards.eval) for phase in config.resolved_phases)
+        sources.eval_set(config, held_out_layout(config.model, phase.layout, shards.eval), shards)
+        for phase in config.resolved_phases
     ]
     require_long_documents(config.model, shards.train)
     for phase in config.resolved_phases:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from bertie.base import own_code, runtime
@@ -103,6 +103,9 @@ class PretrainConfig:
     """The learning rate schedule."""
     training: PretrainTraining
     """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
+    weights: tuple[float, ...] = field(default=(), kw_only=True)
+    """How often a row is of each data set, if there are several: 2 1 takes two of the first for each one of the second. By
+    default each text has the same number of epochs."""
     phases: tuple[Phase, ...] = ()
     """Parts of the run with their own sequence length and batch size; without phases, both stay constant."""
     budget: str = ""
@@ -128,9 +131,20 @@ class PretrainConfig:
             raise UsageError("schedule.warmup is 0, and inverse_square_root with a budget needs one: set it to 0.01")
         if self.training.patience and len(self.phases) > 1:
             raise UsageError("training.patience does not work with phases: remove one of them")
+        for where, weights in (
+            ("", self.weights),
+            *((f"phases.{i}.", phase.weights) for i, phase in enumerate(self.phases)),
+        ):
+            if weights and (min(weights) < 0 or not any(weights)):
+                raise UsageError(f"{where}weights {weights}: give numbers of 0 or more, and one above 0")
+            if weights and self.training.static_epochs:
+                raise UsageError(f"{where}weights: training.static_epochs is for one data set: remove one of them")
         kinds = [objective.kind for objective in self.objectives]
         if not kinds or len(set(kinds)) < len(kinds):
             raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
+        shares = [objective.share for objective in self.objectives if objective.share < 1]
+        if shares and abs(sum(shares) - 1) > 1e-6:
+            raise UsageError(f"the shares of the objectives sum to {sum(shares):g}: they must sum to 1")
         if not any(objective.weight for objective in self.objectives):
             raise UsageError(f"objectives.{kinds[0]}.weight is 0, and no objective has a higher one: raise one of them")
         for objective in self.objectives:
@@ -181,7 +195,8 @@ class PretrainConfig:
         """
         settings = self.training
         sizes = (settings.batch_size, settings.row_tokens, PARTS if self.budget else settings.steps)
-        return resolve_phases(self.phases, self.layout, *sizes, settings.static_epochs, settings.shuffle_tokens)
+        repeated = settings.static_epochs, settings.shuffle_tokens
+        return resolve_phases(self.phases, self.layout, *sizes, *repeated, self.weights)
 
 
 def require_positions(config: PretrainConfig) -> None:

@@ -15,10 +15,12 @@ ROSE = 0.05  # nats above the lowest held-out loss, more than the noise of evalu
 BY_HEART = 0.5  # of the held-out loss: a training loss below shows that a model recalls its text
 
 
-def warn_of_repetition(epochs: float) -> None:
-    """Warn if a run reads its text more often than BERT's did."""
+def warn_of_repetition(epochs: float, text: str = "the text") -> None:
+    """Warn if a run reads a text more often than BERT's did."""
     if epochs > MANY_EPOCHS:
-        console.warn(f"the run reads the text {epochs:,.0f} times, more often than BERT's {MANY_EPOCHS}: add text")
+        console.warn(
+            f"the run reads {text or 'the text'} {epochs:,.0f} times, more often than BERT's {MANY_EPOCHS}: add text"
+        )
 
 
 def warn_of_overfitting(run: Path, epochs: float, baseline: float) -> None:

@@ -16,6 +16,8 @@ from bertie.model.flops import model_flops
 from bertie.training.job import TrainingJob
 from bertie.training.loop import StepResult
 
+SOURCE = "@"  # between the name of a loss and the part of the text that it belongs to
+
 
 def loss_metrics(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str, float]:
     """Compute mean losses and accuracies from sums.
@@ -26,15 +28,16 @@ def loss_metrics(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str
 
     Returns:
         {"loss": weighted sum over heads, "mlm_loss": mean per prediction (nats), "mlm_accuracy": 0..1, …}. A head that
-        cannot count correct predictions has no accuracy.
+        cannot count correct predictions has no accuracy. Losses of a part of the text, "mlm@NAME", are not in the sum.
     """
     values: dict[str, float] = {"loss": 0.0}
     for name, loss in losses.items():
+        head, mark, source = name.partition(SOURCE)
         count = float(loss.count) or 1.0  # may be below 1: in a small step, the windows of one text weigh less than 1
-        values["loss"] += weights[name] * float(loss.total) / count
-        values[f"{name}_loss"] = float(loss.total) / count
+        values["loss"] += 0.0 if mark else weights[head] * float(loss.total) / count
+        values[f"{head}_loss{mark}{source}"] = float(loss.total) / count
         if not math.isnan(loss.hits):
-            values[f"{name}_accuracy"] = float(loss.hits) / count
+            values[f"{head}_accuracy{mark}{source}"] = float(loss.hits) / count
     return values
 
 
@@ -54,8 +57,9 @@ def train_record(job: TrainingJob, result: StepResult, progress: dict[str, Any],
     peak_rate = runtime.matrix_rate(job.settings.precision, job.model.device)
     speed = {"tokens_per_second": result.tokens / seconds, "utilization": flops / seconds / peak_rate}
     skipped = {"skipped": True} if result.skipped else {}
+    sources = {"source_tokens": result.work.source_tokens} if result.work.source_tokens else {}
     waits = {"longest_wait": max(result.waits), "awaited_rank": int(np.argmin(result.waits))} if result.waits else {}
-    return {"split": "train", **progress, **values, **measures, **speed, **waits, **skipped}
+    return {"split": "train", **progress, **values, **measures, **speed, **waits, **sources, **skipped}
 
 
 def run_progress(counters: Counters) -> dict[str, Any]:

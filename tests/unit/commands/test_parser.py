@@ -70,7 +70,7 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pretrain mini", "bertie pretrain needs --data STR, --out PATH (see bertie pretrain --help)"),
+        ("pretrain mini", "bertie pretrain needs --data STR…, --out PATH (see bertie pretrain --help)"),
         ("fill-mask", "bertie fill-mask needs RUN, TEXT (see bertie fill-mask --help)"),
         ("demo --scale big", "--scale: expected a number, found 'big' (see bertie demo --help)"),
         (

@@ -15,7 +15,7 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.model.config import TransformerConfig
 from bertie.model.flops import model_flops
 from bertie.objectives import AnyObjective, Distillation, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
 

@@ -26,7 +26,7 @@ from bertie.model.flops import model_flops
 from bertie.model.model import Model
 from bertie.model.positions import relative_embeddings
 from bertie.objectives import AnyObjective, CausalLM, PermutationLM
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.memory import estimate_memory

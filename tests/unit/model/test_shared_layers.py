@@ -27,8 +27,8 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives import Distillation, MaskedLM, NextSentence
 from bertie.objectives.initialization import require_patterns
+from bertie.objectives.label_row import label_row
 from bertie.predict.engines import calibration, cpu, torch_engine
-from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Classify
 from bertie.tokenizers.tokenizer import Tokenizer

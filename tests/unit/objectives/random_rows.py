@@ -12,7 +12,7 @@ from bertie.base.contracts import Batch, MicroBatch, Sequence
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
 from bertie.model.config import TransformerConfig
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
 

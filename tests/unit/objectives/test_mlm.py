@@ -16,10 +16,10 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
+from bertie.objectives.label_row import label_row
 from bertie.objectives.masking import Masking
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeling
-from bertie.pretraining.feed import label_row
 from bertie.tokenizers.special_tokens import LINE_BREAK
 from bertie.tokenizers.tokenizer import Tokenizer
 

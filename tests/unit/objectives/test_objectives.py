@@ -45,8 +45,8 @@ from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective, CausalLM, Distillation, MaskedLM
+from bertie.objectives.label_row import label_row
 from bertie.objectives.objective import Objective
-from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.training.length import StepCount

@@ -18,7 +18,7 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Step, StepPlan
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
-from bertie.pretraining import feed, pretrain, repetition
+from bertie.pretraining import feed, pretrain, repetition, sources
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import Phase
@@ -119,7 +119,7 @@ def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Evaluations take 1 s here, and are due after every step."""
-    now, evaluate = [100.0], pretrain.evaluate
+    now, evaluate = [100.0], sources.evaluate
 
     def slow(*args: Any) -> Any:
         now[0] += 1.0
@@ -131,7 +131,7 @@ def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
 
     for module in (clock, trainer, pretrain):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=read))
-    monkeypatch.setattr(pretrain, "evaluate", slow)
+    monkeypatch.setattr(sources, "evaluate", slow)
     config = replace(config, training=replace(config.training, eval_every=1, checkpoint_every=0))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     steps, evaluations = records(tmp_path / "run", "train"), records(tmp_path / "run", "eval")

@@ -97,7 +97,7 @@ def test_steps_that_take_long_are_not_timed(shards: Path, monkeypatch: pytest.Mo
 def test_preparation_and_evaluations_count(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [base] = [each for each in bertie.plan(shards, "3h")["outlooks"] if each["recipe"] == "modern-base"]
     held_out = sum(
-        each.tokens for each in set_up("modern-base", shards, shards / "none", 1, SINGLE_PROCESS).eval_sets[0]
+        each.tokens for each in set_up("modern-base", shards, shards / "none", 1, SINGLE_PROCESS).eval_sets[0][""]
     )
     step = base["batch_size"] * 128
     read = base["tokens"] + held_out / 3 * (base["tokens"] / (500 * step) + 1)

@@ -108,7 +108,7 @@ def test_another_run_continues_with_some_of_the_languages(
     setup = set_up(changed, shards, tmp_path / "run", 1, SINGLE_PROCESS)
     assert getattr(setup.config.model, "languages", ()) == ("xa", "xb")
     [step] = islice(setup.feed.steps(0, Position()), 1)
-    for micro in [*step.micro_batches, *setup.eval_sets[0]]:
+    for micro in [*step.micro_batches, *setup.eval_sets[0][""]]:
         ordinary = np.repeat(micro.batch.example == -1, micro.batch.ragged.lengths)
         assert set(micro.batch.language_ids[ordinary].tolist()) == {1}  # type: ignore[index]
 

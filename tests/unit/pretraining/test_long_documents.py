@@ -52,7 +52,7 @@ def test_a_held_out_document_is_one_sequence(model: Any, books: Path, tmp_path: 
     """The sequences of the evaluation set, filler apart, are the documents. Training has rows of 64 tokens."""
     shards = open_shards(books)
     setup = set_up(recipe(model), books, tmp_path / "run", 1, SINGLE_PROCESS)
-    [batches] = setup.eval_sets
+    [[batches]] = map(dict.values, setup.eval_sets)
     lengths = sorted(int(length) for micro in batches for length in micro.batch.ragged.lengths)
     assert lengths == sorted(np.diff(shards.eval.document_starts) + 2)
     assert lengths[0] > 64

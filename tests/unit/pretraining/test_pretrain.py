@@ -28,7 +28,7 @@ from bertie.model.attention.attention import IMPLEMENTATIONS, eager
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining import eval_set
-from bertie.pretraining import pretrain as pretrain_module
+from bertie.pretraining import sources as sources_module
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.phases import Phase
@@ -182,14 +182,14 @@ def test_sequence_longer_than_an_evaluation_row_gets_its_own_row(
 def test_tokens_per_second_exclude_evaluation(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, clock, late = pretrain_module.evaluate, time.monotonic, 0.0
+    evaluate, clock, late = sources_module.evaluate, time.monotonic, 0.0
 
     def slow(*args: Any) -> Any:
         nonlocal late
         late += 10_000.0
         return evaluate(*args)
 
-    monkeypatch.setattr(pretrain_module, "evaluate", slow)
+    monkeypatch.setattr(sources_module, "evaluate", slow)
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late)
     training = replace(config.training, steps=4, eval_every=2)
     pretrain(replace(config, training=training), small_shards, tmp_path / "run")
@@ -297,7 +297,7 @@ def test_interrupted_evaluation_is_repeated_on_resume(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interrupt stops the evaluation, and the resumed run evaluates first."""
-    evaluate = pretrain_module.evaluate
+    evaluate = sources_module.evaluate
     config = replace(config, training=replace(config.training, steps=6, eval_every=2))
 
     def interrupted(*args: Any) -> Any:
@@ -305,7 +305,7 @@ def test_interrupted_evaluation_is_repeated_on_resume(
         return evaluate(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrain_module, "evaluate", interrupted)
+        patch.setattr(sources_module, "evaluate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, small_shards, tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]
@@ -342,7 +342,7 @@ def test_best_checkpoint_is_kept_in_addition_to_the_newest(
     phases: tuple[Phase, ...],
     best: int,
 ) -> None:
-    evaluate, calls, interrupts = pretrain_module.evaluate, itertools.count(), [interrupted]
+    evaluate, calls, interrupts = sources_module.evaluate, itertools.count(), [interrupted]
 
     def with_given_loss(*args: Any) -> Any:
         number = next(calls)
@@ -355,7 +355,7 @@ def test_best_checkpoint_is_kept_in_addition_to_the_newest(
             name: Loss(torch.tensor(losses[number] * 100.0), loss.count, loss.hits) for name, loss in computed.items()
         }
 
-    monkeypatch.setattr(pretrain_module, "evaluate", with_given_loss)
+    monkeypatch.setattr(sources_module, "evaluate", with_given_loss)
     training = replace(config.training, steps=6, eval_every=1, checkpoint_every=1, keep_checkpoints=1)
     config = replace(config, training=training, phases=phases)
     if interrupted is not None:
@@ -374,13 +374,13 @@ def test_patience_ends_a_pre_training_with_the_best_weights(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    evaluate, losses = pretrain_module.evaluate, iter([5.0, 1.0, 4.0, 2.0])
+    evaluate, losses = sources_module.evaluate, iter([5.0, 1.0, 4.0, 2.0])
 
     def with_given_loss(*args: Any) -> Any:
         value = next(losses)
         return {name: replace(loss, total=loss.count * value) for name, loss in evaluate(*args).items()}
 
-    monkeypatch.setattr(pretrain_module, "evaluate", with_given_loss)
+    monkeypatch.setattr(sources_module, "evaluate", with_given_loss)
     training = replace(config.training, eval_every=2, patience=2)
     found = pretrain(replace(config, training=training), small_shards, tmp_path / "run")
     assert [record["step"] for record in records(tmp_path / "run", "eval")] == [2, 4, 6, 8]

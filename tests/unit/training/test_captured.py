@@ -17,7 +17,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence, PermutationLM
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.captured import MOST_RECORDINGS, CapturedSteps, CudaGraphs

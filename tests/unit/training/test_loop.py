@@ -15,7 +15,7 @@ from bertie.batches.loader import Position, Step
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.length import StepCount

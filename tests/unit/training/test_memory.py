@@ -14,7 +14,7 @@ from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective, Distillation, MaskedLM, NextSentence, ReplacedToken
-from bertie.pretraining.feed import label_row
+from bertie.objectives.label_row import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.memory import estimate_memory, largest_fitting

@@ -30,8 +30,8 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives import AnyObjective, CausalLM
 from bertie.objectives.heads import objectives_named
+from bertie.objectives.label_row import label_row
 from bertie.predict.predictor import Predictor
-from bertie.pretraining.feed import label_row
 from bertie.tasks.inference import head_index
 from bertie.tasks.task import Task
 from bertie.tokenizers.batching import up_to

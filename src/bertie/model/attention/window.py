@@ -7,10 +7,11 @@ Q  packed queries: T, or fewer if only some rows are needed    T  packed tokens:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -96,6 +97,8 @@ def pattern_of(config: TransformerConfig, layer: int, relative: RelativeBias | N
 
 FULL = Pattern()
 """Every token attends to all tokens of its sequence."""
+CAUSAL = Pattern(causal=True)
+"""Every token attends to itself and the earlier ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +123,22 @@ class AttentionInput:
 
 Attention = Callable[[AttentionInput], Tensor]
 """An implementation of attention: it returns the mixed values, [Q, N, H]."""
+
+
+def by_direction(attend: Attention, x: AttentionInput) -> Float[Tensor, "T N H"]:
+    """Compute the sequences that are read from the left (`Ragged.causal`) apart from the others. All tokens must be queries."""
+    assert x.keys.causal is not None
+    causal_T = x.keys.causal.repeat_interleave(x.keys.lengths, output_size=len(x.k))
+    outputs, places = list[Tensor](), list[Tensor]()
+    for chosen_S, chosen_T, causal in ((~x.keys.causal, ~causal_T, x.pattern.causal), (x.keys.causal, causal_T, True)):
+        rows = chosen_T.nonzero()[:, 0]
+        if len(rows):
+            ragged = Ragged(F.pad(x.keys.lengths[chosen_S].cumsum(0), (1, 0)), x.keys.max_seqlen)
+            parts = {name: getattr(x, name)[rows] for name in "qkv"}
+            pattern = x.pattern._replace(causal=causal)
+            outputs.append(attend(replace(x, **parts, queries=ragged, keys=ragged, pattern=pattern)))
+            places.append(rows)
+    return torch.cat(outputs)[torch.cat(places).argsort()]
 
 
 def alibi_slopes(heads: int) -> list[float]:
