@@ -149,7 +149,8 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         last = best_evaluation(run.path)
         about = setup.about(base, last)
         write_directions(run.path, job.model, job.tokenizer, setup.config.objectives, about)
-        page = sources.sources_section(run_page(run.path, about.text, lines), run.path, setup.shards)
+        add_sources = partial(sources.sources_section, run=run.path, shards=setup.shards)
+        page = run_page(run.path, about.text, lines, add_sources)
         trainer.finish(job, run, page.html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": last}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bertie.base import runtime
+from bertie.base.console import percent
 from bertie.base.contracts import Loss, MicroBatch
 from bertie.base.errors import UsageError, join_names
 from bertie.base.report import Page
@@ -85,24 +86,22 @@ def warn_of_plan(phases: list[ResolvedPhase], shards: Shards) -> None:
         warn_of_repetition(epochs, name)
 
 
-def sources_section(page: Page, run: Path, shards: Shards) -> Page:
+def sources_section(page: Page, run: Path, shards: Shards) -> None:
     """Add how often each of several data sets was read, and its held-out losses. Warns of one that was read too often."""
     if not shards.parts:
-        return page
+        return
     evaluations, best = read_metrics(run, "eval"), best_evaluation(run)
     losses = {name: next(key for key in best if key.endswith(f"_loss{SOURCE}{name}")) for name in shards.by_name}
     page.heading("Data sets")
     rows = list[tuple[object, ...]]()
     for (name, epochs), part in zip(epochs_of_run(run, shards).items(), shards.parts, strict=True):
-        rows.append(
-            (name, part.tokens, epochs, best[losses[name]], best.get(losses[name].replace("_loss", "_accuracy")))
-        )
+        accuracy = best.get(losses[name].replace("_loss", "_accuracy"))
+        rows.append((name, part.tokens, epochs, best[losses[name]], "–" if accuracy is None else percent(accuracy)))
         warn_of_repetition(epochs, name)
     page.table(("data set", "tokens", "epochs", "loss", "accuracy"), rows)
     steps = [record["step"] for record in evaluations]
     curves = {name: (steps, [record[key] for record in evaluations]) for name, key in losses.items()}
     page.line_chart(curves, "step", "held-out loss, nats")
-    return page
 
 
 def epochs_of_run(run: Path, shards: Shards) -> dict[str, float]:

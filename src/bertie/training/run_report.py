@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
@@ -25,17 +26,19 @@ def head_name(kind: str) -> str:
     return known[kind]().facts.name if kind in known else kind
 
 
-def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
+def run_page(run: Path, about: str, lines: dict[str, float], middle: Callable[[Page], object] = lambda _: None) -> Page:
     """Create the report of a run.
 
     Args:
         run: A run folder with at least one training step and one evaluation in metrics.jsonl.
         about: A sentence below the title.
         lines: Horizontal lines in the chart of the first loss: label -> nats.
+        middle: Adds what stands before the settings.
     """
     page = Page(run.absolute().name, about)
     learning_section(page, run, lines)
     link_to_dev(page, run)
+    middle(page)
     provenance_section(page, run)
     return page
 
