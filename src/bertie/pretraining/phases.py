@@ -57,7 +57,7 @@ class ResolvedPhase:
     def loader(self, shards: Shards, seed: int) -> Loader | MixtureLoader:
         """Create the loader of the phase's rows."""
         settings = self.shape, seed, self.static_epochs, self.shuffle_tokens
-        parts = shards.parts if self.weights else (shards,)
+        parts = shards.by_name.values() if self.weights else (shards,)
         loaders = tuple(Loader(part.train, shards.tokenizer, self.layout, *settings) for part in parts)
         return MixtureLoader(loaders, self.weights) if self.weights else loaders[0]
 

@@ -150,6 +150,8 @@ class PretrainConfig:
         for objective in self.objectives:
             own_code.require(type(objective), Objective)
             objective.check(Recipe(self.model, self.layout, self.objectives))
+        if 0 < len(shares) < len(self.objectives):
+            raise UsageError("objectives: some have a share, and others read all sequences: give each a share, or none")
         _check_layout(self.layout, self.model, self.objectives)
         if not self.init_from:  # otherwise the checkpoint decides how long a sequence may be
             require_positions(self)

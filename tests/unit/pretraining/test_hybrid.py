@@ -21,7 +21,7 @@ from bertie.model.attention.attention import IMPLEMENTATIONS
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.heads.vocabulary_heads import MaskedLMHead
-from bertie.objectives import CausalLM, MaskedLM, MaskedNextToken, NextSentence
+from bertie.objectives import CausalLM, MaskedLM, MaskedNextToken, NextSentence, SpanBoundary
 from bertie.objectives.label_row import label_row
 from bertie.predict.generation import Generation
 from bertie.predict.likelihood import perplexity
@@ -114,5 +114,7 @@ def test_wrong_shares_are_refused(config: PretrainConfig) -> None:
         replace(config, objectives=(CausalLM(),))
     with pytest.raises(UsageError, match=r"clm\.share needs model\.norm_position modern"):
         replace(config, model=replace(config.model, norm_position="post"))
+    with pytest.raises(UsageError, match="some have a share, and others read all sequences"):
+        replace(config, objectives=(MaskedLM(share=0.75, masking="spans"), HYBRID[1], SpanBoundary()))
     with pytest.raises(UsageError, match=r"does not work with objectives.nsp"):
         replace(config, objectives=(*HYBRID, NextSentence()))

@@ -119,6 +119,11 @@ def test_without_weights_each_text_has_as_many_epochs(config: PretrainConfig, se
     assert "mlm_loss@books" in records(tmp_path / "run", "eval")[-1]
 
 
+def test_one_data_set_may_have_a_weight(config: PretrainConfig, sets: list[Path], tmp_path: Path) -> None:
+    bertie.pretrain(replace(config, phases=(), weights=(1.0,)), sets[0], tmp_path / "run", threads=1)
+    assert records(tmp_path / "run", "train")[0]["source_tokens"]
+
+
 def test_a_plan_counts_the_epochs_of_each_data_set(sets: list[Path]) -> None:
     shards = open_shards(sets)
     target = Target("cpu", None, 0.3, 1, 1e9, shards, 60.0, (1.0, 1.0))

@@ -33,7 +33,7 @@ SETTINGS = replace(
     free=(*modernbert.OTHERS, WINDOW),
     write=write,
     read=read,
-    reads=(*modernbert.SETTINGS.reads, WINDOW, "use_cache", "tie_word_embeddings"),
+    reads=(*modernbert.SETTINGS.reads, WINDOW),
 )
 
 FAMILY = replace(
