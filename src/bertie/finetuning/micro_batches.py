@@ -133,7 +133,7 @@ class DevBatches:
     def __init__(self, batcher: MicroBatcher, data: TaskData, examples: set[int]):
         self.batcher = batcher
         chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
-        units = data.task.training_units(data.task.training_sequences(chosen))
+        units = [data.task.drawn(unit, 0.0) for unit in data.task.training_units(data.task.training_sequences(chosen))]
         steps = [units[part] for part in batches_of(batcher.config, data.task, len(units))]
         self.make: Callable[[Any], AnyMicroBatch] = batcher.micro_batch
         self.parts: list[Any] = [part for step in steps for part in batcher.split(step)]

@@ -6,7 +6,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch import Tensor
 from bertie.base import runtime
 from bertie.base.contracts import ComparedBatch, Sequence
 from bertie.examples.texts import Example
-from bertie.finetuning.micro_batches import MicroBatcher
+from bertie.finetuning.micro_batches import DevBatches, MicroBatcher
 from bertie.finetuning.recipe import read_recipe
 from bertie.model import model as model_file
 from bertie.model.config import TransformerConfig
@@ -154,6 +155,8 @@ def test_positives_of_a_query(small_tokenizer: Any, small_texts: list[str], posi
     texts = [[len(unit) for unit in each] for each in drawn]
     assert texts == {"pairs": [[2] * 4] * 2, "one": [[2] * 3] * 2, "all": [[3, 2, 2]] * 2}[positives]
     assert (drawn[0][0] != drawn[1][0]) == (positives == "one")
+    dev = DevBatches(batcher(1000), cast(Any, SimpleNamespace(task=task, dev_sequences=sequences)), {0, 1, 2, 3})
+    assert [sum(map(len, part)) for part in dev.parts] == [sum(texts[0])]  # the dev loss reads what a step would
     flat = [sequence for unit in drawn[0] for sequence in unit]
     targets = task.targets(None, flat, np.zeros(0, np.int64))
     assert targets.weight.tolist() == ([0.5, 0.5, 1, 1] if positives == "all" else [1] * len(targets.first))
