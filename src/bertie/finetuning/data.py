@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,9 @@ class TaskData:
 
     @cached_property
     def units(self) -> list[list[Sequence]]:
-        """What training shuffles and counts: see `Task.training_units`."""
-        return self.task.training_units(self.train_sequences)
+        """What training shuffles and counts: see `Task.training_units`. None is of two data sets."""
+        data_sets = groupby(self.train_sequences, lambda sequence: self.split.data_set[sequence.example])
+        return [unit for _, part in data_sets for unit in self.task.training_units(list(part))]
 
     @cached_property
     def data_sets(self) -> list[np.ndarray]:

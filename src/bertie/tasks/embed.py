@@ -75,9 +75,9 @@ class Embed(TaskDefaults):
     """Text before each other text. By default as the files of the model say, usually none."""
     loss: LossName | None = None
     """Loss. By default infonce for pairs without scores, mse for pairs with scores, margin_mse for tuples with a teacher's."""
-    positives: Literal["pairs", "one", "all"] = "pairs"
-    """What an epoch has of a query with several positives: pairs, each pair once; one, the query once, with one of them; all, the
-    query once, with all of them. Only for infonce."""
+    positives: Literal["pairs", "one", "all"] | None = None
+    """What an epoch has of a query with several positives: one, the query once, with one of them, which is the default; all, the
+    query once, with all of them; pairs, each pair once. Only for infonce."""
     both_directions: bool = False
     """Also contrast each second text with all first texts. Only for infonce."""
     scale: AboveZero = 20.0
@@ -103,6 +103,11 @@ class Embed(TaskDefaults):
     def loss_name(self) -> LossName:
         """The loss, once `fit` knows the data."""
         return self.loss or ("mse" if self.scored else "infonce")
+
+    @property
+    def by_pair(self) -> bool:
+        """Whether an epoch has each pair, and not each query, once."""
+        return self.positives == "pairs" or self.loss_name != "infonce"
 
     @property
     def prompts(self) -> tuple[str, str]:
@@ -158,7 +163,7 @@ class Embed(TaskDefaults):
             if loss in names and not fits:
                 raise UsageError(f"task.loss {loss} learns from {needed}: the training examples are others")
         task = replace(self, scored=bool(known), loss=loss)
-        if (self.both_directions or self.positives != "pairs") and task.loss_name != "infonce":
+        if (self.both_directions or self.positives) and task.loss_name != "infonce":
             raise UsageError("task.positives and task.both_directions are for infonce: leave them out")
         if loss == "margin_mse" and not all(example.negatives for example in examples):
             raise UserError("task.loss margin_mse needs a negative in each training example")
@@ -197,7 +202,7 @@ class Embed(TaskDefaults):
 
     def training_units(self, sequences: list[Sequence]) -> list[list[Sequence]]:
         """Return the sequences of each pair; or of each query with all its positives and negatives, each text once."""
-        if self.positives == "pairs" or self.loss_name != "infonce":
+        if self.by_pair:
             return by_unit(self, sequences)
         grouped: dict[int, dict[tuple[int, int], Sequence]] = {}
         query = -1
@@ -208,7 +213,7 @@ class Embed(TaskDefaults):
         return [list(unit.values()) for unit in grouped.values()]
 
     def drawn(self, unit: list[Sequence], number: float) -> list[Sequence]:
-        if self.positives != "one" or self.loss_name != "infonce":
+        if self.by_pair or self.positives == "all":
             return unit
         positives = [sequence for sequence in unit if sequence.part == 1]
         chosen = positives[int(number * len(positives))]

@@ -140,21 +140,18 @@ def examples_of(*rows: tuple[str, ...]) -> list[Example]:
     return [Example(*row[:2], None, f"f:{number}") for number, row in enumerate(rows)]
 
 
-@pytest.mark.parametrize(("positives", "sizes"), [("pairs", [2, 2, 2, 2]), ("one", [3, 3, 2]), ("all", [3, 3, 2])])
-def test_positives_of_a_query(small_tokenizer: Any, small_texts: list[str], positives: Any, sizes: list[int]) -> None:
-    """Pairs: each once. One: the query with one of its positives in each epoch. All: with all, which share its weight."""
+@pytest.mark.parametrize("positives", ["pairs", None, "all"])
+def test_positives_of_a_query(small_tokenizer: Any, small_texts: list[str], positives: Any) -> None:
+    """Pairs: each once. One, the default: the query with one of its positives in each epoch. All: with all, which share its weight."""
     a, b, c, p, q, r = (text[:40] for text in small_texts[:6])
     task = Embed(positives=positives)
     sequences = task.encode(examples_of((a, p), (a, q), (b, q), (c, r)), small_tokenizer, 64)
     units = task.training_units(sequences)
-    if positives == "pairs":
-        assert [len(unit) for unit in units] == sizes
-    else:
-        assert [len(unit) for unit in units] == [3, 2, 2]
+    assert [len(unit) for unit in units] == ([2, 2, 2, 2] if positives == "pairs" else [3, 2, 2])
     drawn = [[task.drawn(unit, number) for unit in units] for number in (0.0, 0.99)]
     texts = [[len(unit) for unit in each] for each in drawn]
-    assert texts == {"pairs": [[2] * 4] * 2, "one": [[2] * 3] * 2, "all": [[3, 2, 2]] * 2}[positives]
-    assert (drawn[0][0] != drawn[1][0]) == (positives == "one")
+    assert texts == {"pairs": [[2] * 4] * 2, None: [[2] * 3] * 2, "all": [[3, 2, 2]] * 2}[positives]
+    assert (drawn[0][0] != drawn[1][0]) == (positives is None)
     dev = DevBatches(batcher(1000), cast(Any, SimpleNamespace(task=task, dev_sequences=sequences)), {0, 1, 2, 3})
     assert [sum(map(len, part)) for part in dev.parts] == [sum(texts[0])]  # the dev loss reads what a step would
     flat = [sequence for unit in drawn[0] for sequence in unit]
@@ -171,9 +168,10 @@ def test_known_positives_are_no_negatives_outside_of_the_batch(small_tokenizer: 
     """a has the positives p and q. A batch with (a, p) and (b, q) does not contrast a with q, though (a, q) is not there; nor
     with a text that equals it."""
     a, b, p, q = (text[:40] for text in small_texts[:4])
-    sequences = TASK.encode(examples_of((a, p), (a, q), (b, q), (b, a)), small_tokenizer, 64)
-    units = TASK.training_units(sequences)
-    targets = TASK.targets(None, [*units[0], *units[2], *units[3]], np.zeros(0, np.int64))
+    task = Embed(positives="pairs")
+    sequences = task.encode(examples_of((a, p), (a, q), (b, q), (b, a)), small_tokenizer, 64)
+    units = task.training_units(sequences)
+    targets = task.targets(None, [*units[0], *units[2], *units[3]], np.zeros(0, np.int64))
     assert targets.masked.tolist() == [[False, True, True], [False, False, True], [False, True, False]]
 
 

@@ -47,6 +47,7 @@ def epoch(data: TaskData, config: FinetuneConfig = CONFIG, number: int = 0) -> l
 
 
 def test_each_batch_is_of_one_data_set_and_every_example_comes_once(files: list[Path], start: Path) -> None:
+    """Also of queries that are in both data sets."""
     data = data_of(files, start)
     assert [len(each) for each in data.data_sets] == [17, 9]
     found = epoch(data)
@@ -126,11 +127,12 @@ def test_positives_of_examples_that_are_left_out_are_no_negatives(small_texts: l
     """Every query has all documents as its positives, so that no document of a batch is a negative of another query."""
     queries, documents = ([text[:40] for text in part] for part in (small_texts[:6], small_texts[10:16]))
     pairs = [{"query": query, "document": document} for query in queries for document in documents]
-    config = replace(CONFIG, max_train_examples=12)
+    each_pair = replace(CONFIG, task=replace(CONFIG.task, positives="pairs"))
+    config = replace(each_pair, max_train_examples=12)
     data = load_task_data(config, pairs, pairs, read_checkpoint(start))
     assert len(data.units) == 12
     assert {len(unit[0].target.positives) for unit in data.units} == {7}  # and the query itself
-    whole = load_task_data(CONFIG, pairs, pairs, read_checkpoint(start))
+    whole = load_task_data(each_pair, pairs, pairs, read_checkpoint(start))
     assert {len(unit[0].target.positives) for unit in whole.units} == {7}
 
 
