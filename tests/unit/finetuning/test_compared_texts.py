@@ -142,7 +142,7 @@ def examples_of(*rows: tuple[str, ...]) -> list[Example]:
 
 @pytest.mark.parametrize("positives", ["pairs", None, "all"])
 def test_positives_of_a_query(small_tokenizer: Any, small_texts: list[str], positives: Any) -> None:
-    """Pairs: each once. One, the default: the query with one of its positives in each epoch. All: with all, which share its weight."""
+    """Pairs: each once. By default, the query with one of its positives in each epoch. All: with all, which share its weight."""
     a, b, c, p, q, r = (text[:40] for text in small_texts[:6])
     task = Embed(positives=positives)
     sequences = task.encode(examples_of((a, p), (a, q), (b, q), (c, r)), small_tokenizer, 64)

@@ -95,6 +95,6 @@ def test_last_dev_pair_joins_the_batch_before_it(start: Path, tmp_path: Path, mo
     pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(9)]
     seen: list[ComparedBatch] = []
     watch(seen, monkeypatch, "compared")
-    config = replace(CONFIG, task=Embed(), training=replace(CONFIG.training, batch_size=4))
+    config = replace(CONFIG, task=Embed(positives="pairs"), training=replace(CONFIG.training, batch_size=4))
     bertie.finetune(config, pairs[:8], start, tmp_path / "run", dev=pairs, threads=1)
     assert [len(micro.targets["embed"].weight) for micro in seen] == [4, 4, 4, 5]

@@ -17,6 +17,7 @@ from bertie.examples.texts import Example
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.sweep import has_failed
 from bertie.predict.convert import export, verify
+from bertie.predict.engines import cpu
 from bertie.tasks import Regress
 from bertie.tasks.predictions import NumbersPrediction
 from bertie.tasks.scale import NumberScale
@@ -108,7 +109,12 @@ def test_transformers_and_engines_give_the_users_scale(
     assert all(each.equal for each in of_run.values() if each.judged)
 
 
-@pytest.mark.parametrize("to", ["onnx", pytest.param("transformers.js", marks=pytest.mark.slow)])
+needs_int8 = pytest.mark.skipif(not cpu.has(cpu.INT8), reason="needs a processor with int8 instructions")
+
+
+@pytest.mark.parametrize(
+    "to", [pytest.param("onnx", marks=needs_int8), pytest.param("transformers.js", marks=pytest.mark.slow)]
+)
 def test_the_layer_with_the_scale_remains_in_float32(
     several: Path, priced: list[dict[str, Any]], tmp_path: Path, to: Any
 ) -> None:
