@@ -225,7 +225,7 @@ def test_losses_of_embed(two_layers: Path, shared_data: Path, tokenizer: Any, sc
             if all(by_text[i][each.texts[i].lower()] is each for i in by_text)
         ]
         data = data[:200]
-    losses, start = ours(Embed(pooling=pooling), data, two_layers)  # pyright: ignore[reportArgumentType]
+    losses, start = ours(Embed(pooling=pooling, positives=None if scored else "pairs"), data, two_layers)  # pyright: ignore[reportArgumentType]
     module = Transformer(str(two_layers), model_kwargs={"attn_implementation": "eager"}, config_kwargs=NO_DROPOUT)
     encoder = module.auto_model
     encoder.load_state_dict(family.to_huggingface(bert.FAMILY, start.state_dict(), shapes_of(start)), strict=False)
