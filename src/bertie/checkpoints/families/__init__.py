@@ -36,16 +36,9 @@ FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
         *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, modernbert.FAMILY),
-        *(
-            modernbert_decoder.FAMILY,
-            xlnet.FAMILY,
-            albert.FAMILY,
-            roberta.XLM_ROBERTA,
-            roberta.CAMEMBERT,
-            mpnet.FAMILY,
-            deberta_v2.FAMILY,
-        ),
-        *(openai_gpt.FAMILY, nomic_bert.FAMILY, eurobert.FAMILY, reformer.FAMILY, own.FAMILY),
+        *(xlnet.FAMILY, albert.FAMILY, roberta.XLM_ROBERTA, roberta.CAMEMBERT, mpnet.FAMILY, deberta_v2.FAMILY),
+        *(openai_gpt.FAMILY, nomic_bert.FAMILY, eurobert.FAMILY, reformer.FAMILY, modernbert_decoder.FAMILY),
+        own.FAMILY,
     )
 }
 """All families by model_type. The first one that represents an encoder is the format in which it is saved."""
