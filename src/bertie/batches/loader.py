@@ -68,6 +68,8 @@ class Step:
     """Tokens of each source of a mixture on all ranks, filler included."""
     numbers: tuple[int, ...] = ()
     """Of each micro-batch a number that no other one of the step has, on any rank. Empty: 0, 1, 2 …"""
+    layers: int = 0
+    """The first layers of the encoder, which alone are computed and trained. 0: all are."""
 
     def number(self, index: int) -> int:
         """Return the number of a micro-batch of this rank. It seeds dropout."""

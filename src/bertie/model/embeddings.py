@@ -39,6 +39,12 @@ class Embeddings(nn.Module):
         self.project = nn.Linear(size, config.hidden_size, config.use_bias) if size != config.hidden_size else None
         self.dropout = config.hidden_dropout_prob
 
+    @property
+    def same_for_same_words(self) -> bool:
+        """Whether the vector of a token depends on the word alone."""
+        others = self.position, self.segment, self.language
+        return not any(part is not None for part in others) and not (self.training and self.dropout)
+
     def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
         x_TE = self.before_projection(batch)
         return x_TE if self.project is None else self.project(x_TE)

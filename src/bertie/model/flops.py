@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bertie.base.contracts import MicroBatch
 from bertie.model.encoders.electra import GENERATOR_HEAD
 from bertie.model.heads.distillation import DistillationHead
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.model import Model
 
 
@@ -18,7 +21,7 @@ def model_flops(model: Model, micro: MicroBatch) -> float:
     - all layers except the last, at T tokens, including filler (with two streams, also at Q rows);
     - in the last layer, keys and values at T tokens, and everything else at Q rows;
     - attention within each sequence, without padding;
-    - logits over the vocabulary at the P predicted positions;
+    - logits over the vocabulary, or the sampled part of it, at the P predicted positions;
     - a CNN over characters once for each distinct token;
     - ELECTRA's generator, whose last layer runs at the masked positions, and a teacher, which has no backward pass.
 
@@ -32,12 +35,16 @@ def model_flops(model: Model, micro: MicroBatch) -> float:
     if micro.hidden_states is not None:
         return 0.0
     batch, rows = micro.batch, micro.rows
-    products, untrained = model.encoder.config.products(batch, rows), 0.0
+    config, depth = model.encoder.config, getattr(model.encoder, "depth", 0)
+    config = replace(config, num_hidden_layers=depth) if depth else config
+    products, untrained = config.products(batch, rows), 0.0
     if model.generator is not None:
         products += model.generator.config.products(batch, rows[np.unique(micro.targets[GENERATOR_HEAD].index)])
     for kind, targets in micro.targets.items():
         head, count = model.heads[kind], len(targets.label)
         products += count * getattr(head, "products", 0)
+        if isinstance(head, MaskedLMHead):
+            products -= count * head.left_out(count) * head.matrix.shape[1]
         if isinstance(head, DistillationHead) and head.teacher is not None:
             untrained += head.teacher.encoder.config.products(batch, rows) + count * head.teacher.head.products
     return 6.0 * products + 2.0 * untrained

@@ -3,7 +3,7 @@
 `layer_output` has the equations. `LayerParts` has the products that it calls: from `Layer`, or from an engine, where they are
 quantized or fused.
 
-T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size
+T  packed tokens    U  distinct words    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size
 """
 
 from __future__ import annotations
@@ -37,6 +37,15 @@ Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MixAll = Callable[[Tensor, Tensor | None], Tensor]
 """Mixes values by attention among all tokens, rotation included. From queries, keys and values side by side,
 [T, 3, N, H] in half precision, and the rotation, to [T, D]."""
+
+
+class Words(NamedTuple):
+    """The distinct words of a batch, if the input of a layer depends on nothing else."""
+
+    first: Int[Tensor, " U"]
+    """A position of each word in T."""
+    number: Int[Tensor, " T"]
+    """The number of each token's word in U."""
 
 
 class LayerParts(NamedTuple):
@@ -169,6 +178,12 @@ class SelfAttention(nn.Module):
         arguments = (qkv_T3NH, rotation, ragged.cu_seqlens.int(), ragged.max_seqlen, left, right)
         return short_attention.short_attention(*arguments)[0].flatten(1)
 
+    def pattern_in(self, ragged: Ragged) -> Pattern:
+        """Return the pattern, without a window that no sequence exceeds: then some rows alone can be queries."""
+        window = self.pattern.window
+        fits = window is not None and ragged.max_seqlen <= window + 1
+        return self.pattern._replace(window=None) if fits else self.pattern
+
     def query(self, x_QD: Float[Tensor, "Q D"]) -> Float[Tensor, "Q D"]:
         """Return the queries: the first part of `qkv`."""
         return self._part(x_QD, slice(self.qkv.in_features))
@@ -191,7 +206,7 @@ class SelfAttention(nn.Module):
             return disentangled(q_QNH, k_TNH, v_TNH, asked_WD, seen_WD, ragged, dropout).flatten(1)
         queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
         dropout = self.dropout if self.training else 0.0
-        inputs = AttentionInput(q_QNH, k_TNH, v_TNH, queries, ragged, dropout, self.pattern)
+        inputs = AttentionInput(q_QNH, k_TNH, v_TNH, queries, ragged, dropout, self.pattern_in(ragged))
         return (self.attend(inputs) if ragged.causal is None else by_direction(self.attend, inputs)).flatten(1)
 
 
@@ -223,12 +238,24 @@ class Layer(nn.Module):
         ragged: Ragged,
         rows: Int[Tensor, " Q"] | None = None,
         rotation: Float[Tensor, "T H"] | None = None,
+        words: Words | None = None,
     ) -> Float[Tensor, "Q D"]:
-        """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted."""
+        """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted.
+
+        With `words`, queries, keys and values are computed once for each of them.
+        """
         attention = self.attention
         mix_all = partial(attention.mix_short, ragged) if attention.fits_short(ragged) else None
-        parts = self.parts if ragged.causal is None else self.parts._replace(pattern=CAUSAL)
+        parts = self.parts._replace(pattern=attention.pattern_in(ragged) if ragged.causal is None else CAUSAL)
+        if words is not None:
+            parts = parts._replace(qkv=lambda x_TD: F.embedding(words.number, attention.qkv(x_TD[words.first])))
         return layer_output(parts, partial(attention.mix, ragged), x_TD, rows, rotation, mix_all)
+
+    def become_identity(self) -> None:
+        """Let a layer with residuals outside of its normalization return its input, until it is trained."""
+        for linear in (self.attention.out, self.down):
+            for parameter in linear.parameters():
+                nn.init.zeros_(parameter)
 
     def matrices(self) -> Matrices:
         """Return the matrices of the layer: see `HasMatrices`. Queries, keys and values are one if their widths differ."""

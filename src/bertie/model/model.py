@@ -118,7 +118,18 @@ class Model(nn.Module):
     def capturable(self) -> bool:
         """Whether a GPU can record and repeat a forward and backward pass: the host neither waits nor decides in it."""
         parts = (self.encoder, self.generator, *(self.teacher or ())[:1])
-        return all(isinstance(part, TransformerEncoder) and part.capturable for part in parts if part is not None)
+        draws = any(getattr(head, "negatives", 0) for head in self.heads.values())
+        return not draws and all(
+            isinstance(part, TransformerEncoder) and part.capturable for part in parts if part is not None
+        )
+
+    def use_layers(self, count: int) -> bool:
+        """Compute only the first layers of the encoder from now on; 0: all. Return whether that is a change."""
+        encoder = self.encoder
+        if not isinstance(encoder, TransformerEncoder) or encoder.depth == count:
+            return False
+        encoder.depth = count
+        return True
 
     def recompute_layers(self, recompute: bool) -> None:
         """Turn activation checkpointing on or off (`TransformerEncoder.recompute`)."""

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from bertie.model.attention.relative_bias import RelativeBias
 from bertie.model.config import TransformerConfig
 from bertie.model.convolution import Convolution
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
-from bertie.model.layers import Layer, SelfAttention
+from bertie.model.layers import Layer, SelfAttention, Words
 from bertie.model.normalization import norm_of
 from bertie.model.positions import layer_rotations
 
@@ -99,6 +100,8 @@ class TransformerEncoder(nn.Module):
         self.convolution = Convolution(config) if config.conv_kernel_size else None
         self.layers = Layers(config, attention, self.distances or self.relative)
         self.final_norm = norm_of(config, config.hidden_size) if config.norm_position != "post" else None
+        self.depth = 0
+        """The first layers, which alone are computed; 0: all. In training, while the others are the identity."""
         self.recompute = False
         """Activation checkpointing: store only each layer's input and recompute the rest in the backward pass. It needs
         less memory and a third more computation."""
@@ -116,7 +119,9 @@ class TransformerEncoder(nn.Module):
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
-        layer, rotations = partial(self._run_layer, batch.ragged), layer_rotations(self.config, batch.position_ids)
+        layer = partial(self._run_layer, batch.ragged, self._words(batch))
+        rotations = layer_rotations(self.config, batch.position_ids)
+        rotations = rotations[: self.depth or None]
         with nullcontext() if self.relative is None else self.relative.once():
             *below, x_QD = run_layers(layer, self.embeddings(batch), rotations, rows, all_layers)
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
@@ -151,17 +156,34 @@ class TransformerEncoder(nn.Module):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(call_layer, backend=backend)
 
+    def _words(self, batch: Batch) -> Words | None:
+        """Return the distinct words of a batch; None: the first layer does not depend on them alone, or is compiled.
+
+        A step of 2,048 tokens has a quarter as many words. On a GPU, the host would wait for them.
+        """
+        embeddings, is_plain = self.embeddings, self.call is call_layer and batch.input_ids.device.type == "cpu"
+        if not (is_plain and isinstance(embeddings, Embeddings) and embeddings.same_for_same_words):
+            return None
+        _, first, number = np.unique(batch.input_ids.numpy(), return_index=True, return_inverse=True)
+        return Words(torch.from_numpy(first), torch.from_numpy(number))
+
     def _run_layer(
-        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None
+        self,
+        ragged: Ragged,
+        words: Words | None,
+        number: int,
+        x_TD: Tensor,
+        rows: Tensor | None,
+        rotation: Tensor | None,
     ) -> Tensor:
-        layer = self.layers[number]
+        layer, words = self.layers[number], None if number else words
         if not torch.is_grad_enabled():
-            output_QD = layer(x_TD, ragged, rows, rotation)
+            output_QD = layer(x_TD, ragged, rows, rotation, words)
         else:
             if self.call is not call_layer:
                 _mark_dynamic(ragged.cu_seqlens, rows)
             call = partial(checkpoint, self.call, use_reentrant=False) if self.recompute else self.call
-            output_QD = call(layer, x_TD, ragged, rows, rotation)
+            output_QD = call(layer, x_TD, ragged, rows, rotation, words)
         return output_QD if self.convolution is None or number else self.convolution(x_TD, output_QD, ragged, rows)
 
 
@@ -174,5 +196,12 @@ def _mark_dynamic(*tensors: Tensor | None) -> None:
             maybe_mark_dynamic(tensor, 0)
 
 
-def call_layer(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, rotation: Tensor | None) -> Tensor:
-    return layer(x_TD, ragged, rows, rotation)
+def call_layer(
+    layer: nn.Module,
+    x_TD: Tensor,
+    ragged: Ragged,
+    rows: Tensor | None,
+    rotation: Tensor | None,
+    words: Words | None = None,
+) -> Tensor:
+    return layer(x_TD, ragged, rows, rotation, words)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertie.base.config import DropoutRate, NotNegative, PositiveFraction, Range
+from bertie.base.config import Count, DropoutRate, NotNegative, PositiveFraction, Range
 from bertie.base.contracts import Batch, Targets
 from bertie.base.errors import UsageError
 from bertie.corpus.shards import Shards
@@ -66,6 +66,9 @@ class MaskedLM(Objective):
     """Share of the selected tokens that become [MASK]."""
     random_replace_prob: NotNegative = 0.1
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
+    negatives: Count = 0
+    """Entries of the vocabulary that the softmax of a forward pass has besides those to predict: half of them the most frequent
+    ones, half drawn at random. It estimates the softmax over all, in less time. Evaluations are exact. 0: all entries."""
     unmasked_sequences: DropoutRate = 0.0
     """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
     initialization: Literal["random", "unigram", "cooccurrence", "patterns"] = "random"
@@ -89,14 +92,15 @@ class MaskedLM(Objective):
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.
 
-        P = ceil(the largest share of the run × T).
+        P = ceil(share × T), with the share of the step, rounded up to eighths of the largest one: a GPU records few sizes.
         """
         start, end = self.mlm_probability, self.mlm_probability_end
         if labeling.held_out and self.mlm_probability_eval is not None:
             start, end = self.mlm_probability_eval, None
         end = start if end is None else end
         share = start + (end - start) * labeling.progress
-        capacity = math.ceil(max(start, end) * len(batch.input_ids))
+        eighth = max(start, end) / 8
+        capacity = math.ceil(eighth * math.ceil(share / eighth - 1e-9) * len(batch.input_ids))
         selection = select(self.masking, batch, labeling, share, capacity, self.unmasked_sequences)
         selected = selection.positions
         labels = batch.input_ids[selected]
@@ -141,4 +145,5 @@ class MaskedLM(Objective):
         """Build the head: BERT's, with the encoder's word embeddings as its output matrix, or the encoder's own."""
         if isinstance(encoder, BringsVocabularyHead):
             return encoder.vocabulary_head("masked")
-        return MaskedLMHead(require_transformer(self.kind, encoder.config), encoder.embeddings.word)
+        word = encoder.embeddings.word
+        return MaskedLMHead(require_transformer(self.kind, encoder.config), word, negatives=self.negatives)

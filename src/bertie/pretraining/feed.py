@@ -77,8 +77,9 @@ class Feed:
     def _part(self, phase: int, first: int, position: Position, worker: int, workers: int) -> Iterator[Step]:
         """Build every `workers`-th step of a phase, beginning with number `worker` after step `first`."""
         plans = self.phases[phase].loader(self.shards, self.seed).steps(position)
-        for step, plan in zip(count(first + worker, workers), islice(plans, worker, None, workers), strict=False):
-            yield self.build(replace(plan, progress=self.length.estimate(step)))
+        for number, plan in zip(count(first + worker, workers), islice(plans, worker, None, workers), strict=False):
+            step = self.build(replace(plan, progress=self.length.estimate(number)))
+            yield replace(step, layers=self.phases[phase].layers)
 
     def phase_of(self, step: int) -> int:
         """Return the index of the phase of a step (from 0); with a clock, of the present moment."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ from bertie.model.model import Model
 from bertie.objectives import AnyObjective
 from bertie.objectives.heads import build_heads, objectives_of
 from bertie.objectives.initialization import Pending, begin_vectors
+from bertie.pretraining.growth import become_identity, require_identity
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import Ranks
@@ -118,7 +120,7 @@ def vocabulary_weights(checkpoint: Checkpoint) -> tuple[str, ...]:
     return rows_by_entry(checkpoint.config, lambda size: new_model(size, objectives, 0))
 
 
-def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpoint:
+def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer, layers: int = 0) -> Checkpoint:
     """Read a checkpoint to continue from, and extend its vocabulary if `tokenizer` has additional entries.
 
     The vector of an additional entry is the mean of the vectors of the pieces that the old vocabulary splits it into.
@@ -126,12 +128,13 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     Args:
         source: A run folder, checkpoint folder or hub id.
         tokenizer: The tokenizer of the training text: the checkpoint's, or one with entries appended to it.
+        layers: The layers that it shall have (`deepened`). 0: those that it has.
 
     Raises:
-        UsageError: If the tokenizer differs in any other way, or if the checkpoint does not exist.
+        UsageError: If the tokenizer differs in any other way, or if the checkpoint does not exist or has more layers.
         UserError: If the checkpoint is damaged.
     """
-    checkpoint = read_checkpoint(source)
+    checkpoint = deepened(read_checkpoint(source), layers)
     checkpoint.warn_of_training()
     old = checkpoint.tokenizer
     if (old.vocabulary, old.rules, old.merges) != (tokenizer.vocabulary[: old.size], tokenizer.rules, tokenizer.merges):
@@ -141,6 +144,20 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
         )
     pieces = [old.split_entry(word) for word in tokenizer.vocabulary[old.size :]]
     return grown(checkpoint, tokenizer, pieces, vocabulary_weights(checkpoint) if pieces else ())
+
+
+def deepened(checkpoint: Checkpoint, layers: int) -> Checkpoint:
+    """Return a checkpoint with so many layers, of which the additional ones are the identity. 0: as many as it has."""
+    before = checkpoint.config.num_hidden_layers
+    if layers in (0, before):
+        return checkpoint
+    if layers < before:
+        raise UsageError(f"init_layers is {layers}, and {checkpoint.folder} has {before}: give more, or 0")
+    require_identity("more init_layers", checkpoint.config)
+    config = replace(checkpoint.config, num_hidden_layers=layers)
+    model = new_model(config, (), seed=0)
+    become_identity(model.encoder, before)
+    return replace(checkpoint, config=config, weights=model.state_dict() | checkpoint.weights)
 
 
 def load_initial_weights(start: Checkpoint, model: Model) -> str:

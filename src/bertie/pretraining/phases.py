@@ -1,4 +1,5 @@
-"""Phases of a run: most steps on short sequences, the last ones on long ones (Devlin et al. 2018, appendix A.2)."""
+"""Phases of a run: most steps on short sequences, the last ones on long ones (Devlin et al. 2018, appendix A.2), or most
+steps with few layers, the last ones with all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from bertie.corpus.shards import Shards
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the run with its own sequence length and batch size."""
+    """A part of the run with its own sequence length, batch size, number of layers and mixture of data sets."""
 
     share: PositiveFraction
     """Fraction of all steps. The shares of all phases sum to 1."""
@@ -22,6 +23,10 @@ class Phase:
     """Longest sequence in tokens; 0: `max_length` of the layout."""
     batch_size: Count = 0
     """Sequences of full length per step; 0: `batch_size` of the training settings."""
+    layers: Count = 0
+    """Layers of a new model that are computed and trained, the first ones; 0: all. The others begin as the identity and join in
+    a later phase: a shallow model makes more steps in the same time, and early ones are as good (after Gong et al. 2019).
+    With init_from, all layers are trained from the first step on."""
     weights: tuple[float, ...] = ()
     """How often a row is of each data set, if there are several, such as more of the best text in the last phase. By default
     `weights` of the recipe."""
@@ -43,6 +48,7 @@ class ResolvedPhase:
     static_epochs: int = 0
     shuffle_tokens: int = 0
     weights: tuple[float, ...] = ()
+    layers: int = 0
 
     @property
     def steps(self) -> int:
@@ -94,7 +100,8 @@ def resolve_phases(
     for number, phase in enumerate(phases or (Phase(1.0),)):
         share += phase.share
         first_step = resolved[-1].end_step if resolved else 0
-        end_step = steps if number + 1 == len(phases) else round(share * steps)
+        later = max(len(phases) - number - 1, 0)  # each of them has a step, however short the run is
+        end_step = min(round(share * steps), steps - later) if later else steps
         if end_step <= first_step:
             raise UsageError(f"phases.{number} is less than one of {steps} steps: raise share or training.steps")
         try:
@@ -103,7 +110,7 @@ def resolve_phases(
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
         shape = StepShape.of(size, phase_layout.max_length, row_tokens)
-        settings = static_epochs, shuffle_tokens, phase.weights or weights
+        settings = static_epochs, shuffle_tokens, phase.weights or weights, phase.layers
         resolved.append(ResolvedPhase(first_step, end_step, phase_layout, size, shape, *settings))
     return resolved
 

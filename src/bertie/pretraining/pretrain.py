@@ -34,6 +34,7 @@ from bertie.pretraining import sources
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.directions import write_directions
 from bertie.pretraining.feed import Feed
+from bertie.pretraining.growth import become_identity
 from bertie.pretraining.initial_weights import (
     counted_weights,
     load_initial_optimizer,
@@ -200,6 +201,7 @@ class Setup:
         model, optimizer, feed = self._ready_to_train(run, precision, length)
         weights = {objective.kind: objective.weight for objective in config.objectives}
         shares = any(objective.share < 1 for objective in config.objectives)
+        grows = any(phase.layers for phase in feed.phases)
         rate, norm = settings.learning_rate, settings.max_grad_norm
         job = TrainingJob(
             title="pretrain",
@@ -208,7 +210,7 @@ class Setup:
             task=None,
             optimizer=optimizer,
             schedule=config.schedule,
-            settings=LoopSettings(length, rate, norm, config.seed, precision, weights, constant_tokens=not shares),
+            settings=LoopSettings(length, rate, norm, config.seed, precision, weights, not shares, grows),
             stream=feed.steps,
             evaluate=lambda step, stop: sources.evaluate_sources(
                 model, self.eval_sets[feed.phase_of(step)], precision, ranks, stop
@@ -255,6 +257,8 @@ class Setup:
             if counts:
                 model.cpu()
                 set_weights()
+                if first := self.feed.phases[0].layers:
+                    become_identity(model.encoder, first)
                 model.to(device)
             self.start_up.end("initial weights")
         # Only now: the passes above are no training, and saved weights may not be loaded yet.
@@ -373,7 +377,7 @@ def set_up(
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(bool(list_checkpoints(out))) or finished
     reads_start = config.init_from and ranks.first and not begun
-    start = read_initial_checkpoint(config.init_from, shards.tokenizer) if reads_start else None
+    start = read_initial_checkpoint(config.init_from, shards.tokenizer, config.init_layers) if reads_start else None
     config = with_vocab_size(replace(config, model=model_size(config, start, out, ranks)), shards.tokenizer)
     config, shards = with_languages(config, shards)
     require_attention(config.training)

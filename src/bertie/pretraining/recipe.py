@@ -17,6 +17,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.objectives import AnyObjective
 from bertie.objectives.objective import Objective, Recipe
+from bertie.pretraining.growth import require_growth
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.clock import PARTS, Clock, parse_duration
@@ -117,6 +118,9 @@ class PretrainConfig:
     init_from: str = ""
     """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces the size in `model`, except for
     dropout. Empty: random initial weights."""
+    init_layers: Count = 0
+    """Layers with init_from, at least as many as it has. More of them follow its last one, and begin as the identity. 0: as
+    many as it has."""
     init_optimizer: Literal["reset", "keep"] = "reset"
     """Optimizer state with init_from. reset: initial state. keep: state of the same checkpoint."""
     card: CardFacts = CardFacts()
@@ -125,8 +129,9 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         check_ranges("", self)
         _ = self.budget_seconds
-        if self.init_optimizer == "keep" and not self.init_from:
-            raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
+        if (self.init_optimizer == "keep" or self.init_layers) and not self.init_from:
+            key = f"init_layers is {self.init_layers}" if self.init_layers else "init_optimizer is keep"
+            raise UsageError(f"{key}, but init_from names no checkpoint: set init_from too")
         if self.budget and isinstance(self.schedule, InverseSquareRoot) and not self.schedule.warmup:
             raise UsageError("schedule.warmup is 0, and inverse_square_root with a budget needs one: set it to 0.01")
         if self.training.patience and len(self.phases) > 1:
@@ -152,6 +157,8 @@ class PretrainConfig:
             objective.check(Recipe(self.model, self.layout, self.objectives))
         if 0 < len(shares) < len(self.objectives):
             raise UsageError("objectives: some have a share, and others read all sequences: give each a share, or none")
+        if not self.init_from:
+            require_growth(self.phases, self.model)
         _check_layout(self.layout, self.model, self.objectives)
         if not self.init_from:  # otherwise the checkpoint decides how long a sequence may be
             require_positions(self)
@@ -198,7 +205,8 @@ class PretrainConfig:
         settings = self.training
         sizes = (settings.batch_size, settings.row_tokens, PARTS if self.budget else settings.steps)
         repeated = settings.static_epochs, settings.shuffle_tokens
-        return resolve_phases(self.phases, self.layout, *sizes, *repeated, self.weights)
+        phases = tuple(replace(phase, layers=0) for phase in self.phases) if self.init_from else self.phases
+        return resolve_phases(phases, self.layout, *sizes, *repeated, self.weights)
 
 
 def require_positions(config: PretrainConfig) -> None:

@@ -29,16 +29,23 @@ def flops_per_step(setup: Setup) -> float:
 
     A generator and a teacher count as they do in training.
     """
-    config, feed, total = setup.config, setup.feed, 0.0
+    phases = setup.feed.phases
+    return sum(phase.steps * flops for phase, flops in zip(phases, _flops(setup), strict=True)) / phases[-1].end_step
+
+
+def _flops(setup: Setup) -> list[float]:
+    """Return the floating-point operations of a step of each phase."""
+    config, feed, flops = setup.config, setup.feed, list[float]()
     with no_weights():
         model = new_model(config.model, config.objectives, config.seed, teacher=setup.teacher)
     for phase in feed.phases:
-        total += phase.steps * phase.shape.rows * model_flops(model, feed.first_rows(feed.first_step(phase), 1))
-    return total / feed.phases[-1].end_step
+        model.use_layers(phase.layers)
+        flops.append(phase.shape.rows * model_flops(model, feed.first_rows(feed.first_step(phase), 1)))
+    return flops
 
 
 def seconds_per_step(setup: Setup) -> float:
-    """Return the seconds of a step of the first phase: the median of a few, after the first one."""
+    """Return the mean seconds of a step: the median of a few of the first phase, and for the others by their operations."""
     job, _ = setup.job(None)
     job.model.train()
     stream = job.stream(0, Position())
@@ -49,4 +56,4 @@ def seconds_per_step(setup: Setup) -> float:
         if len(times) > 3 and times[-1] - times[-2] > LONG_STEP:
             break
     spent = [after - before for before, after in pairwise(times)]
-    return statistics.median(spent[1:] or spent)
+    return statistics.median(spent[1:] or spent) * flops_per_step(setup) / _flops(setup)[0]

@@ -112,7 +112,8 @@ class CapturedSteps:
         function, passes = self._function, work.micro_batches
         rates = function.rates(learning_rate)
         scalars = {"factors": np.array(factors, np.float32), "rates": np.array(rates, np.float32)}
-        if not self._gave_up and (self._recording is None or not self._recording.fits(passes)):
+        grown = function.model.use_layers(work.layers)
+        if not self._gave_up and (grown or self._recording is None or not self._recording.fits(passes)):
             self._recording = None  # frees its memory
             self._recording = self._record(passes, scalars)
         recording = self._recording

@@ -213,12 +213,12 @@ class LossFunction:
     """Computes the losses of a micro-batch by head, and exchanges gradients after the last micro-batch of a step.
 
     DistributedDataParallel exchanges them during the last backward pass, if each rank has one in every step, which gives
-    all weights gradients. Multiply each loss by `scale` before the backward pass: it averages gradients over the ranks, and
-    the training loop needs their sums.
+    all weights gradients (`all_weights`). Multiply each loss by `scale` before the backward pass: it averages gradients
+    over the ranks, and the training loop needs their sums.
     """
 
-    def __init__(self, model: Model, ranks: Ranks = SINGLE_PROCESS, all_have_work: bool = True):
-        parallel = ranks.count > 1 and all_have_work
+    def __init__(self, model: Model, ranks: Ranks = SINGLE_PROCESS, all_weights: bool = True):
+        parallel = ranks.count > 1 and all_weights
         self._model = DistributedDataParallel(model, gradient_as_bucket_view=True) if parallel else model
         self._sums_later = None if parallel else ranks
         self.scale = float(ranks.count) if parallel else 1.0

@@ -70,6 +70,8 @@ class LoopSettings:
     constant_tokens: bool = False
     """Whether all rows of a phase have the same number of tokens, and each rank has some in every step, as in pre-training.
     Then a GPU can repeat recorded steps (captured.py)."""
+    grows: bool = False
+    """Whether some steps train only the first layers (`Step.layers`)."""
 
 
 def train_steps(
@@ -122,7 +124,8 @@ def _step_function(
     model: Model, optimizer: torch.optim.Optimizer, settings: LoopSettings, ranks: Ranks
 ) -> tuple[StepFunction | CapturedSteps, float]:
     """Return the function that computes the steps, and the factor of all losses that several ranks need."""
-    losses, heads = LossFunction(model, ranks, settings.constant_tokens), list(settings.loss_weights)
+    all_weights = settings.constant_tokens and not settings.grows
+    losses, heads = LossFunction(model, ranks, all_weights), list(settings.loss_weights)
     norm, seed, precision = settings.max_grad_norm, settings.seed, settings.precision
     function = StepFunction(model, optimizer, heads, norm, seed, precision, ranks, losses)
     optimizer.ranks = ranks  # pyright: ignore[reportAttributeAccessIssue] - Muon shares its work out

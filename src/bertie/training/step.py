@@ -56,6 +56,7 @@ class StepFunction:
             learning_rate: The learning rate; a parameter group multiplies it by its `lr_scale`.
         """
         device = self.model.device
+        self.model.use_layers(work.layers)
         sums = torch.zeros(len(self.heads), 3, dtype=torch.float64, device=device)
         for number, micro in enumerate(work.micro_batches):
             self.seed_dropout(step, work, number)

@@ -48,6 +48,23 @@ def test_flops_agree_with_torchs_counter(
     assert model_flops(model, micro) == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 
+def test_layers_that_are_not_computed_do_not_count(tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    micro = micro_batch(small_tokenizer, [64] * 8)
+    model, shallow = (new_model(replace(tiny_config, num_hidden_layers=layers), OBJECTIVES, 0) for layers in (2, 1))
+    model.use_layers(1)
+    assert model_flops(model, micro) == model_flops(shallow, micro)
+
+
+def test_entries_that_the_softmax_leaves_out_do_not_count(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    micro = micro_batch(small_tokenizer, [64] * 8, (MaskedLM(),))
+    sampled, exact = (new_model(tiny_config, (MaskedLM(negatives=negatives),), 0) for negatives in (100, 0))
+    predictions = len(micro.targets["mlm"].label)
+    saved = 6 * predictions * (500 - 100 - predictions) * 32
+    assert model_flops(exact, micro) - model_flops(sampled, micro) == saved > 0
+
+
 @pytest.mark.parametrize("positions", ["all", "masked"])
 def test_a_teacher_counts_with_its_forward_pass(
     positions: Literal["all", "masked"], tiny_config: TransformerConfig, pretrained: Path, small_tokenizer: Tokenizer

@@ -72,8 +72,8 @@ def losses(result: dict[str, Any]) -> dict[str, float]:
 
 
 def test_it_recommends_the_recipe_with_the_lowest_loss(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = bertie.plan(shards, "3h", threads=1)
-    assert [*losses(result), *result["left_out"]] == [*RECIPES[1:], RECIPES[0]]
+    result = bertie.plan(shards, "2h", threads=1)
+    assert ([*losses(result)], [*result["left_out"]]) == ([*RECIPES[1:4]], [RECIPES[0], RECIPES[4]])
     assert result["recommended"] == min(losses(result), key=losses(result).__getitem__)
     assert result["text_tokens"] == int(open_shards(shards).train.document_starts[-1])
     for each in result["outlooks"]:
@@ -90,18 +90,18 @@ def test_it_recommends_the_recipe_with_the_lowest_loss(shards: Path, capsys: pyt
 def test_steps_that_take_long_are_not_timed(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_plan, "PATIENCE", 1e-9)
     monkeypatch.setattr(budget_plan, "RECIPES", ("modern-tiny", "modern-small"))
-    result = bertie.plan(shards, "3h", threads=1)
+    result = bertie.plan(shards, "2h", threads=1)
     assert not any(each["timed"] for each in result["outlooks"])
 
 
 def test_preparation_and_evaluations_count(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [base] = [each for each in bertie.plan(shards, "3h")["outlooks"] if each["recipe"] == "modern-base"]
+    [base] = [each for each in bertie.plan(shards, "2h")["outlooks"] if each["recipe"] == "modern-base"]
     held_out = sum(
         each.tokens for each in set_up("modern-base", shards, shards / "none", 1, SINGLE_PROCESS).eval_sets[0][""]
     )
     step = base["batch_size"] * 128
     read = base["tokens"] + held_out / 3 * (base["tokens"] / (500 * step) + 1)
-    assert read / base["tokens_per_second"] == pytest.approx(3 * 3600 - 10)
+    assert read / base["tokens_per_second"] == pytest.approx(2 * 3600 - 10)
     assert "the preparation takes" not in capsys.readouterr().err
     bertie.plan(shards, "95s")
     assert "warning: the preparation takes 10 s of 95 s" in capsys.readouterr().err
@@ -147,7 +147,7 @@ def test_the_command_runs(shards: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_command_has_the_rows_that_were_timed(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_plan, "RECIPES", ("modern-base",))
-    assert bertie.plan(shards, "3h")["command"].endswith(" --training.row-tokens 2048")
+    assert bertie.plan(shards, "2h")["command"].endswith(" --training.row-tokens 2048")
     assert "--training.row-tokens" not in bertie.plan(shards, "10m", device="l4")["command"]
 
 
@@ -201,7 +201,7 @@ def test_recipes_that_read_less_than_was_measured_are_left_out(
 
 
 def test_recipes_that_read_the_text_too_often_are_left_out(shards: Path) -> None:
-    result = bertie.plan(shards, "3h")
+    result = bertie.plan(shards, "2h")
     assert "and learns little after 100 times" in result["left_out"]["modern-tiny"]
     assert all(each["epochs"] <= MOST_EPOCHS for each in result["outlooks"])
 
@@ -224,10 +224,10 @@ def test_a_recipe_that_runs_out_of_memory_does_not_end_the_plan(shards: Path, mo
 
     monkeypatch.setattr(budget_plan, "RECIPES", ("modern-mini", "modern-small"))
     monkeypatch.setattr(budget_plan, "seconds_per_step", full(torch.OutOfMemoryError("CUDA out of memory")))
-    assert bertie.plan(shards, "3h")["left_out"]["modern-small"] == "runs out of memory"
+    assert bertie.plan(shards, "2h")["left_out"]["modern-small"] == "runs out of memory"
     monkeypatch.setattr(budget_plan, "seconds_per_step", full(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
-        bertie.plan(shards, "3h")
+        bertie.plan(shards, "2h")
 
 
 def test_the_shards_are_opened_once_and_no_run_folder_is_read(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_the_shards_are_opened_once_and_no_run_folder_is_read(shards: Path, monk
 
 
 def test_losses_of_repeated_text_are_lower_bounds(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = bertie.plan(shards, "3h", threads=1)
+    result = bertie.plan(shards, "2h", threads=1)
     shown = capsys.readouterr().err
     rows = {line.split()[0]: line for line in shown.splitlines() if " M " in line}
     for each in result["outlooks"]:
@@ -253,12 +253,12 @@ def test_losses_of_repeated_text_are_lower_bounds(shards: Path, capsys: pytest.C
 def test_a_loss_above_that_of_counting_words_is_a_warning(
     shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bertie.plan(shards, "3h", threads=1)
+    bertie.plan(shards, "2h", threads=1)
     counting = open_shards(shards).unigram_loss
     assert f"more than the {counting:.2f} nats of counting words" not in capsys.readouterr().err
     monkeypatch.setattr(budget_plan, "RECIPES", ("modern-mini",))
     monkeypatch.setattr(budget_plan.scaling, "expected_loss", lambda *_: scaling.Expected(9.0, 8.9, 9.1))
-    bertie.plan(shards, "3h", threads=1)
+    bertie.plan(shards, "2h", threads=1)
     assert f"a loss of 9.00 nats is more than the {counting:.2f} nats of counting words" in capsys.readouterr().err
 
 

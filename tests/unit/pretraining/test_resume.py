@@ -127,6 +127,12 @@ CHANGES: dict[str, Callable[[TransformerConfig], dict[str, Any]]] = {
     "swapped": lambda _: {"layout": SentencePairs(max_length=32, negatives="swapped")},
     "shared": lambda model: {"model": replace(model, num_hidden_groups=1, embedding_size=24)},
     "electra": lambda _: {"objectives": (MaskedLM(), ReplacedToken(generator_size=0.5))},
+    "growing": lambda model: {
+        "model": replace(model, norm_position="modern", position_embedding="rotary", type_vocab_size=0),
+        "layout": DocSentences(max_length=32),
+        "objectives": (MaskedLM(negatives=100),),
+        "phases": (Phase(0.8, layers=1), Phase(0.2)),
+    },
     "static": lambda _: {"training": replace(TRAINING, static_epochs=1)},
     "memory": lambda _: {
         "model": TransformerXlConfig(2, 32, 2, 64, segment_length=8, memory_length=12),

@@ -22,6 +22,7 @@ from bertie.model.config import HeadActivation, TransformerConfig
 from bertie.model.head_facts import HeadShape
 from bertie.model.losses.chunked_loss import chunked_vocabulary_loss
 from bertie.model.losses.losses import vocabulary_loss
+from bertie.model.losses.sampled_loss import sampled_vocabulary_loss
 
 
 @runtime_checkable
@@ -62,10 +63,17 @@ class MaskedLMHead(nn.Module):
     permuted = False
     bias: Tensor
 
-    def __init__(self, config: TransformerConfig, word: nn.Embedding, ahead: int = 0):
-        """Create the layers. ahead: positions from the row that predicts a token to the token (see `FillsMasks`)."""
+    def __init__(self, config: TransformerConfig, word: nn.Embedding, ahead: int = 0, negatives: int = 0):
+        """Create the layers.
+
+        Args:
+            config: Sizes and settings.
+            word: The word embeddings.
+            ahead: Positions from the row that predicts a token to the token (see `FillsMasks`).
+            negatives: Training compares with so many random entries (`sampled_vocabulary_loss`). 0: with all.
+        """
         super().__init__()
-        self.ahead = ahead
+        self.ahead, self.negatives = ahead, negatives
         width, bias = config.embedding_width, config.head_layers.bias
         self.dense = nn.Linear(config.hidden_size, width, bias) if config.mlm_transform else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias) if config.mlm_transform else None
@@ -88,7 +96,14 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.transformed(x_PD), self.matrix, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return vocabulary_loss(self.transformed(hidden.last[targets.index]), self.matrix, targets, self.bias)
+        x_PD = self.transformed(hidden.last[targets.index])
+        if self.negatives:
+            return sampled_vocabulary_loss(x_PD, self.matrix, targets, self.bias, self.negatives)
+        return vocabulary_loss(x_PD, self.matrix, targets, self.bias)
+
+    def left_out(self, predictions: int) -> int:
+        """Return how many entries of the vocabulary the softmax of so many predictions leaves out in training."""
+        return max(len(self.matrix) - predictions - self.negatives, 0) if self.negatives else 0
 
     def transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
         """Return the vectors whose products with the output matrix are the logits, except for the bias."""
