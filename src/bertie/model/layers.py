@@ -39,7 +39,7 @@ MixAll = Callable[[Tensor, Tensor | None], Tensor]
 [T, 3, N, H] in half precision, and the rotation, to [T, D]."""
 
 
-class Words(NamedTuple):
+class DistinctWords(NamedTuple):
     """The distinct words of a batch, if the input of a layer depends on nothing else."""
 
     first: Int[Tensor, " U"]
@@ -238,7 +238,7 @@ class Layer(nn.Module):
         ragged: Ragged,
         rows: Int[Tensor, " Q"] | None = None,
         rotation: Float[Tensor, "T H"] | None = None,
-        words: Words | None = None,
+        words: DistinctWords | None = None,
     ) -> Float[Tensor, "Q D"]:
         """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted.
 

@@ -20,7 +20,7 @@ from bertie.model.attention.relative_bias import RelativeBias
 from bertie.model.config import TransformerConfig
 from bertie.model.convolution import Convolution
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
-from bertie.model.layers import Layer, SelfAttention, Words
+from bertie.model.layers import DistinctWords, Layer, SelfAttention
 from bertie.model.normalization import norm_of
 from bertie.model.positions import layer_rotations
 
@@ -156,7 +156,7 @@ class TransformerEncoder(nn.Module):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(call_layer, backend=backend)
 
-    def _words(self, batch: Batch) -> Words | None:
+    def _words(self, batch: Batch) -> DistinctWords | None:
         """Return the distinct words of a batch; None: the first layer does not depend on them alone, or is compiled.
 
         A step of 2,048 tokens has a quarter as many words. On a GPU, the host would wait for them.
@@ -165,12 +165,12 @@ class TransformerEncoder(nn.Module):
         if not (is_plain and isinstance(embeddings, Embeddings) and embeddings.same_for_same_words):
             return None
         _, first, number = np.unique(batch.input_ids.numpy(), return_index=True, return_inverse=True)
-        return Words(torch.from_numpy(first), torch.from_numpy(number))
+        return DistinctWords(torch.from_numpy(first), torch.from_numpy(number))
 
     def _run_layer(
         self,
         ragged: Ragged,
-        words: Words | None,
+        words: DistinctWords | None,
         number: int,
         x_TD: Tensor,
         rows: Tensor | None,
@@ -202,6 +202,6 @@ def call_layer(
     ragged: Ragged,
     rows: Tensor | None,
     rotation: Tensor | None,
-    words: Words | None = None,
+    words: DistinctWords | None = None,
 ) -> Tensor:
     return layer(x_TD, ragged, rows, rotation, words)

@@ -96,6 +96,30 @@ def test_query_rows_do_not_change_losses_and_gradients(tiny_config: TransformerC
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("window", [0, 4, 64])
+def test_words_of_the_first_layer_are_computed_once_and_give_the_same(
+    tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, layers: int, window: int
+) -> None:
+    changes = {"type_vocab_size": 0, "position_embedding": "rotary", "local_attention": window}
+    encoder = new_encoder(replace(tiny_config, num_hidden_layers=layers, **changes)).double().train()  # type: ignore[arg-type]
+    batch, rows = packed(sequences()), torch.arange(0, 127, 3)
+    batch = replace(batch, input_ids=batch.input_ids % 40)
+    found: list[list[torch.Tensor]] = []
+    seen: list[int] = []
+    encoder.get_submodule("layers.0.attention.qkv").register_forward_hook(
+        lambda _, inputs, __: seen.append(len(inputs[0]))
+    )
+    for _ in range(2):
+        output = encoder(batch, rows).last
+        found.append([output, *torch.autograd.grad(output.square().sum(), list(encoder.parameters()))])
+        monkeypatch.setattr(encoder, "_words", lambda _: None)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    if layers == 2:  # the last layer has queries of some rows only
+        assert seen == [len(batch.input_ids.unique()), 127]
+
+
 def test_all_layers_are_returned_on_request(tiny_config: TransformerConfig) -> None:
     encoder = new_encoder(tiny_config)
     batch = packed(sequences())
