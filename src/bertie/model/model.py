@@ -118,10 +118,7 @@ class Model(nn.Module):
     def capturable(self) -> bool:
         """Whether a GPU can record and repeat a forward and backward pass: the host neither waits nor decides in it."""
         parts = (self.encoder, self.generator, *(self.teacher or ())[:1])
-        draws = any(getattr(head, "negatives", 0) for head in self.heads.values())
-        return not draws and all(
-            isinstance(part, TransformerEncoder) and part.capturable for part in parts if part is not None
-        )
+        return all(isinstance(part, TransformerEncoder) and part.capturable for part in parts if part is not None)
 
     def use_layers(self, count: int) -> bool:
         """Compute only the first layers of the encoder from now on; 0: all. Return whether that is a change."""

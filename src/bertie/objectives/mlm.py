@@ -68,7 +68,8 @@ class MaskedLM(Objective):
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
     negatives: Count = 0
     """Entries of the vocabulary that the softmax of a forward pass has besides those to predict: half of them the most frequent
-    ones, half drawn at random. It estimates the softmax over all, in less time. Evaluations are exact. 0: all entries."""
+    ones, half drawn at random. It estimates the softmax over all, in less time. Evaluations are exact, and so is training on
+    a GPU, where it would save little. 0: all entries."""
     unmasked_sequences: DropoutRate = 0.0
     """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
     initialization: Literal["random", "unigram", "cooccurrence", "patterns"] = "random"

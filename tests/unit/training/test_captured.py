@@ -115,6 +115,16 @@ def test_captured_steps_equal_plain_ones(
             torch.testing.assert_close(ours.optimizer.state[a][key], value, rtol=1e-3, atol=1e-7)
 
 
+def test_layers_that_join_are_recorded_anew(small_tokenizer: Tokenizer, tiny_config: TransformerConfig) -> None:
+    config = replace(tiny_config, norm_position="modern", position_embedding="rotary")
+    ours, plain, recorder = function_of(config, AdamW()), function_of(config, AdamW()), Repeated()
+    captured = CapturedSteps(ours, lambda: recorder)
+    for step, layers in enumerate((1, 1, 0, 0)):
+        work = replace(step_of(row(6, step, small_tokenizer)), layers=layers)
+        assert_same(captured(step, work, FACTORS, 1e-3), plain(step, work, FACTORS, 1e-3), ours.model, plain.model)
+    assert len(recorder.records) == 2 * 2  # of two parts
+
+
 def test_recording_changes_nothing(small_tokenizer: Tokenizer, tiny_config: TransformerConfig) -> None:
     function = function_of(tiny_config, AdamW())
     before = weights(function.model)

@@ -103,7 +103,8 @@ class MaskedLMHead(nn.Module):
 
     def left_out(self, predictions: int) -> int:
         """Return how many entries of the vocabulary the softmax of so many predictions leaves out in training."""
-        return max(len(self.matrix) - predictions - self.negatives, 0) if self.negatives else 0
+        samples = self.negatives and not self.matrix.is_cuda
+        return max(len(self.matrix) - predictions - self.negatives, 0) if samples else 0
 
     def transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
         """Return the vectors whose products with the output matrix are the logits, except for the bias."""
