@@ -4,10 +4,11 @@
     python benchmarks/text_and_time.py run python --work FOLDER [--megabytes 1 5 25] [--threads 1]
     python benchmarks/text_and_time.py show --work FOLDER --out docs/text-and-time
 
-`run`: for each size of text, one run with a constant learning rate. For each budget, a branch of it in which the rate falls to
-0: the last 30 % of the steps. The text is the first documents of TEXT in a random order, or, for python, the source of Python's
-standard library; the vocabulary of 8,000 entries is trained on the same text. The held-out text is the same for all sizes. Its
-loss has BERT's masks (15 %, 80/10/10), in nats per byte of the masked tokens, since vocabularies differ.
+`run`: for each size of text, one run with two layers and a constant learning rate. For each budget, a branch of it,
+in which the other layers join and the rate falls to 0: the second half of the steps, as in the recipe. The text is
+the first documents of TEXT in a random order, or, for python, the source of Python's standard library; the vocabulary
+of 8,000 entries is trained on the same text. The held-out text is the same for all sizes. Its loss has BERT's masks
+(15 %, 80/10/10), in nats per byte of the masked tokens, since vocabularies differ.
 
 `show`: FOLDER/*.json as a table, and OUT.json and OUT.svg. Finished parts are not repeated.
 """
@@ -36,9 +37,10 @@ from results import environment
 from speedrun import held_out_loss
 
 BUDGETS = (300, 1_000, 3_000, 10_000)  # steps of 2,048 tokens
-STABLE = 0.7  # share of a budget before the rate falls
+STABLE = 0.5  # share of a budget before the rate falls
+SHALLOW = 'extends = "modern-mini"\nphases = []\n[model]\nnum_hidden_layers = 2\n'
 WARMUP = 60  # steps
-EVERY = 70  # steps between checkpoints: each budget's branch begins at one
+EVERY = 50  # steps between checkpoints: each budget's branch begins at one
 ENTRIES = 8000
 HELD_OUT = 1_000_000  # bytes
 MANY = 1_000_000  # never
@@ -71,8 +73,10 @@ def measure(language: str, files: list[str], megabytes: int, args: argparse.Name
     train, dev = prepared(language, files, megabytes, folder)
     stable, shards = folder / "stable", open_shards(dev)
     last = int(STABLE * max(args.budgets))
+    recipe = folder / "shallow.toml"
+    recipe.write_text(SHALLOW)
     used = pretrain(
-        *(train, stable, last, args.threads, {"warmup": WARMUP / last, "decay": 0}),
+        *(recipe, train, stable, last, args.threads, {"warmup": WARMUP / last, "decay": 0}),
         {"checkpoint-every": EVERY, "keep-checkpoints": MANY},
     )
     checkpoints = {int(path.name.removeprefix("step-")): path for path in list_checkpoints(stable)}
@@ -82,8 +86,10 @@ def measure(language: str, files: list[str], megabytes: int, args: argparse.Name
     points: list[dict[str, float]] = []
     for budget in args.budgets:
         start, branch = int(STABLE * budget), folder / f"branch-{budget}"
-        begin = ("--init-from", checkpoints[start], "--init-optimizer", "keep", "--seed", 1)
-        seconds = pretrain(train, branch, budget - start, args.threads, {"warmup": 0, "decay": 1}, {}, *begin)
+        begin = ("--init-from", checkpoints[start], "--init-layers", 4, "--init-optimizer", "keep", "--seed", 1)
+        seconds = pretrain(
+            "modern-mini", train, branch, budget - start, args.threads, {"warmup": 0, "decay": 1}, {}, *begin
+        )
         nats = held_out_loss(branch, shards, "documents")
         epochs = 2048 * budget / open_shards(train).tokens
         cost = {"steps": budget, "seconds": used * start / last + seconds, "epochs": epochs}
@@ -94,6 +100,7 @@ def measure(language: str, files: list[str], megabytes: int, args: argparse.Name
 
 
 def pretrain(
+    recipe: str | Path,
     data: Path,
     out: Path,
     steps: int,
@@ -107,7 +114,7 @@ def pretrain(
         flags = {f"training.{key}": value for key, value in (SETTINGS | settings | {"steps": steps}).items()}
         flags |= {f"schedule.{key}": value for key, value in schedule.items()} | {"threads": threads}
         pairs = [str(part) for key, value in flags.items() for part in (f"--{key}", value)]
-        command = ["-m", "bertie", "pretrain", "modern-mini", "--data", data, "--out", out, *words, *pairs]
+        command = ["-m", "bertie", "pretrain", recipe, "--data", data, "--out", out, *words, *pairs]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *map(str, command)], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -61,7 +61,7 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
     notes = [f"left out: {line}" for line in reasons(left_out)]
     notes.append(
         "\nParameters are the weights in the layers. Losses are in nats, with BERT's masks (15 % of the tokens; the recipes "
-        "mask more,\nso `bertie pretrain` reports more), on the Simple English Wikipedia: 30,000 entries, counting its words "
+        "mask 30 %,\nso `bertie pretrain` reports more), on the Simple English Wikipedia: 30,000 entries, counting its words "
         f"gives {scaling.UNIGRAM_LOSS:.2f}.\nYours has {shards.tokenizer.size:,} entries and {shards.unigram_loss:.2f}: the "
         "more these differ, the less the losses apply."
     )
