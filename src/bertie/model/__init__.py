@@ -12,5 +12,5 @@ Read in this order:
 initialization.py sets the random initial weights, initial_attention.py lets heads start at neighbors and equal words.
 pooling.py, bilstm.py and convolution.py are layers that several use. activation.py and dropout.py have faster versions of
 torch's functions for CPUs, kernels/ those for GPUs. flops.py counts the operations of a step. matrices.py: the matrices of
-a layer, which Muon trains.
+a layer, which Muon trains. distinct_words.py: the words of a batch, which a first layer computes once.
 """

@@ -43,8 +43,9 @@ def model_flops(model: Model, micro: MicroBatch) -> float:
     for kind, targets in micro.targets.items():
         head, count = model.heads[kind], len(targets.label)
         products += count * getattr(head, "products", 0)
-        if isinstance(head, MaskedLMHead):
-            products -= count * head.left_out(count) * head.matrix.shape[1]
+        if isinstance(head, MaskedLMHead) and head.negatives and not head.matrix.is_cuda:
+            entries, size = head.matrix.shape
+            products -= count * max(entries - count - head.negatives, 0) * size
         if isinstance(head, DistillationHead) and head.teacher is not None:
             untrained += head.teacher.encoder.config.products(batch, rows) + count * head.teacher.head.products
     return 6.0 * products + 2.0 * untrained

@@ -3,7 +3,7 @@
 `layer_output` has the equations. `LayerParts` has the products that it calls: from `Layer`, or from an engine, where they are
 quantized or fused.
 
-T  packed tokens    U  distinct words    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size
+T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bertie.model.attention.relative_attention import reach_of
 from bertie.model.attention.relative_bias import RelativeBias
 from bertie.model.attention.window import CAUSAL, FULL, AttentionInput, Pattern, by_direction, pattern_of
 from bertie.model.config import Activation, TransformerConfig
+from bertie.model.distinct_words import DistinctWords
 from bertie.model.dropout import drop_add
 from bertie.model.kernels import short_attention
 from bertie.model.matrices import Matrices, linear_weights
@@ -37,15 +38,6 @@ Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MixAll = Callable[[Tensor, Tensor | None], Tensor]
 """Mixes values by attention among all tokens, rotation included. From queries, keys and values side by side,
 [T, 3, N, H] in half precision, and the rotation, to [T, D]."""
-
-
-class DistinctWords(NamedTuple):
-    """The distinct words of a batch, if the input of a layer depends on nothing else."""
-
-    first: Int[Tensor, " U"]
-    """A position of each word in T."""
-    number: Int[Tensor, " T"]
-    """The number of each token's word in U."""
 
 
 class LayerParts(NamedTuple):
@@ -240,10 +232,7 @@ class Layer(nn.Module):
         rotation: Float[Tensor, "T H"] | None = None,
         words: DistinctWords | None = None,
     ) -> Float[Tensor, "Q D"]:
-        """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted.
-
-        With `words`, queries, keys and values are computed once for each of them.
-        """
+        """Compute `layer_output` within the sequences of `ragged`, from queries, keys and values of `words`. Rows are sorted."""
         attention = self.attention
         mix_all = partial(attention.mix_short, ragged) if attention.fits_short(ragged) else None
         parts = self.parts._replace(pattern=attention.pattern_in(ragged) if ragged.causal is None else CAUSAL)

@@ -120,14 +120,6 @@ class Model(nn.Module):
         parts = (self.encoder, self.generator, *(self.teacher or ())[:1])
         return all(isinstance(part, TransformerEncoder) and part.capturable for part in parts if part is not None)
 
-    def use_layers(self, count: int) -> bool:
-        """Compute only the first layers of the encoder from now on; 0: all. Return whether that is a change."""
-        encoder = self.encoder
-        if not isinstance(encoder, TransformerEncoder) or encoder.depth == count:
-            return False
-        encoder.depth = count
-        return True
-
     def recompute_layers(self, recompute: bool) -> None:
         """Turn activation checkpointing on or off (`TransformerEncoder.recompute`)."""
         for transformer in self.transformers:

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -19,8 +18,9 @@ from bertie.model.attention.disentangled import Distances
 from bertie.model.attention.relative_bias import RelativeBias
 from bertie.model.config import TransformerConfig
 from bertie.model.convolution import Convolution
+from bertie.model.distinct_words import DistinctWords, distinct_words
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
-from bertie.model.layers import DistinctWords, Layer, SelfAttention
+from bertie.model.layers import Layer, SelfAttention
 from bertie.model.normalization import norm_of
 from bertie.model.positions import layer_rotations
 
@@ -119,9 +119,9 @@ class TransformerEncoder(nn.Module):
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
-        layer = partial(self._run_layer, batch.ragged, self._words(batch))
-        rotations = layer_rotations(self.config, batch.position_ids)
-        rotations = rotations[: self.depth or None]
+        words = distinct_words(self.embeddings, batch) if self.call is call_layer else None  # not in compiled layers
+        layer = partial(self._run_layer, batch.ragged, words)
+        rotations = layer_rotations(self.config, batch.position_ids)[: self.depth or None]
         with nullcontext() if self.relative is None else self.relative.once():
             *below, x_QD = run_layers(layer, self.embeddings(batch), rotations, rows, all_layers)
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
@@ -156,17 +156,6 @@ class TransformerEncoder(nn.Module):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(call_layer, backend=backend)
 
-    def _words(self, batch: Batch) -> DistinctWords | None:
-        """Return the distinct words of a batch; None: the first layer does not depend on them alone, or is compiled.
-
-        A step of 2,048 tokens has a quarter as many words. On a GPU, the host would wait for them.
-        """
-        embeddings, is_plain = self.embeddings, self.call is call_layer and batch.input_ids.device.type == "cpu"
-        if not (is_plain and isinstance(embeddings, Embeddings) and embeddings.same_for_same_words):
-            return None
-        _, first, number = np.unique(batch.input_ids.numpy(), return_index=True, return_inverse=True)
-        return DistinctWords(torch.from_numpy(first), torch.from_numpy(number))
-
     def _run_layer(
         self,
         ragged: Ragged,
@@ -194,6 +183,14 @@ def _mark_dynamic(*tensors: Tensor | None) -> None:
     for tensor in tensors:
         if tensor is not None:
             maybe_mark_dynamic(tensor, 0)
+
+
+def use_layers(encoder: nn.Module, count: int) -> bool:
+    """Let an encoder compute only its first layers from now on; 0: all. Return whether that is a change."""
+    if not isinstance(encoder, TransformerEncoder) or encoder.depth == count:
+        return False
+    encoder.depth = count
+    return True
 
 
 def call_layer(

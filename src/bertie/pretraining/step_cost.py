@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from bertie.batches.loader import Position
 from bertie.model.flops import model_flops
 from bertie.model.initialization import no_weights
+from bertie.model.transformer import use_layers
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.pretrain import Setup
 from bertie.pretraining.recipe import PretrainConfig
@@ -39,7 +40,7 @@ def _flops(setup: Setup) -> list[float]:
     with no_weights():
         model = new_model(config.model, config.objectives, config.seed, teacher=setup.teacher)
     for phase in feed.phases:
-        model.use_layers(phase.layers)
+        use_layers(model.encoder, phase.layers)
         flops.append(phase.shape.rows * model_flops(model, feed.first_rows(feed.first_step(phase), 1)))
     return flops
 

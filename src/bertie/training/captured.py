@@ -29,6 +29,7 @@ from bertie.base.contracts import MicroBatch
 from bertie.base.errors import first_line
 from bertie.batches.fixed_shape import Capacity, arrays_of, padded, with_arrays
 from bertie.batches.loader import Step
+from bertie.model.transformer import use_layers
 from bertie.training.static_inputs import StaticInputs
 from bertie.training.step import Outcome, StepFunction
 
@@ -112,7 +113,7 @@ class CapturedSteps:
         function, passes = self._function, work.micro_batches
         rates = function.rates(learning_rate)
         scalars = {"factors": np.array(factors, np.float32), "rates": np.array(rates, np.float32)}
-        grown = function.model.use_layers(work.layers)
+        grown = use_layers(function.model.encoder, work.layers)
         if not self._gave_up and (grown or self._recording is None or not self._recording.fits(passes)):
             self._recording = None  # frees its memory
             self._recording = self._record(passes, scalars)

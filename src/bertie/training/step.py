@@ -17,6 +17,7 @@ from bertie.base import runtime, seeding
 from bertie.base.contracts import AnyMicroBatch, Loss
 from bertie.batches.loader import Step
 from bertie.model.model import Model
+from bertie.model.transformer import use_layers
 from bertie.training.distributed import LossFunction, Ranks
 
 
@@ -56,7 +57,7 @@ class StepFunction:
             learning_rate: The learning rate; a parameter group multiplies it by its `lr_scale`.
         """
         device = self.model.device
-        self.model.use_layers(work.layers)
+        use_layers(self.model.encoder, work.layers)
         sums = torch.zeros(len(self.heads), 3, dtype=torch.float64, device=device)
         for number, micro in enumerate(work.micro_batches):
             self.seed_dropout(step, work, number)

@@ -21,7 +21,6 @@ from bertie.model.activation import activation
 from bertie.model.config import HeadActivation, TransformerConfig
 from bertie.model.head_facts import HeadShape
 from bertie.model.losses.chunked_loss import chunked_vocabulary_loss
-from bertie.model.losses.losses import vocabulary_loss
 from bertie.model.losses.sampled_loss import sampled_vocabulary_loss
 
 
@@ -64,14 +63,8 @@ class MaskedLMHead(nn.Module):
     bias: Tensor
 
     def __init__(self, config: TransformerConfig, word: nn.Embedding, ahead: int = 0, negatives: int = 0):
-        """Create the layers.
-
-        Args:
-            config: Sizes and settings.
-            word: The word embeddings.
-            ahead: Positions from the row that predicts a token to the token (see `FillsMasks`).
-            negatives: Training compares with so many random entries (`sampled_vocabulary_loss`). 0: with all.
-        """
+        """Create the layers. ahead: positions from the row that predicts a token to the token (see `FillsMasks`). negatives:
+        as in `sampled_vocabulary_loss`."""
         super().__init__()
         self.ahead, self.negatives = ahead, negatives
         width, bias = config.embedding_width, config.head_layers.bias
@@ -97,14 +90,7 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         x_PD = self.transformed(hidden.last[targets.index])
-        if self.negatives:
-            return sampled_vocabulary_loss(x_PD, self.matrix, targets, self.bias, self.negatives)
-        return vocabulary_loss(x_PD, self.matrix, targets, self.bias)
-
-    def left_out(self, predictions: int) -> int:
-        """Return how many entries of the vocabulary the softmax of so many predictions leaves out in training."""
-        samples = self.negatives and not self.matrix.is_cuda
-        return max(len(self.matrix) - predictions - self.negatives, 0) if samples else 0
+        return sampled_vocabulary_loss(x_PD, self.matrix, targets, self.bias, self.negatives)
 
     def transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
         """Return the vectors whose products with the output matrix are the logits, except for the bias."""

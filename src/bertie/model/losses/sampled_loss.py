@@ -29,11 +29,11 @@ def sampled_vocabulary_loss(
 
     Half of the others have the highest biases: they are the most frequent, and without them the estimate is too rough. The
     other half is drawn from the rest with torch's generator. Each counts for as many as it stands for, so that the sum of
-    the exponentials is right on average (Bengio and Senecal 2003). Without gradients, on a GPU, or if that would be the
-    whole vocabulary, the loss is exact. Hits count among the chosen entries.
+    the exponentials is right on average (Bengio and Senecal 2003). Without gradients or negatives, on a GPU, or if that
+    would be the whole vocabulary, the loss is exact. Hits count among the chosen entries.
     """
     size = len(targets.label) + negatives
-    if size >= len(matrix_VD) or x_PD.is_cuda or not torch.is_grad_enabled():
+    if not negatives or size >= len(matrix_VD) or x_PD.is_cuda or not torch.is_grad_enabled():
         return vocabulary_loss(x_PD, matrix_VD, targets, bias_V)
     always = torch.cat([targets.label, bias_V.detach().topk(negatives // 2).indices])
     order_C, chosen_C = torch.rand(len(matrix_VD), device=x_PD.device).index_fill_(0, always, 2.0).topk(size)
